@@ -1,0 +1,121 @@
+# Every target does its own set-up; a compiler, make, git, and Python 3.10 or newer (with venv and headers) must be there.
+#
+#   make demo      the two examples          make test      C tests and Python tests
+#   make build     library and extension     make lint      formats and static checks
+#   make format    lays out C and Python sources as lint wants them
+#   make asan      tests under AddressSanitizer (with leak checks for the C tests)
+#   make ubsan     tests under UndefinedBehaviorSanitizer
+#   make valgrind  C tests under valgrind
+#   make bench     benchmarks against the peers
+#   make clean     remove what was built; `make distclean` removes the virtual environments, too
+#
+# PYTHON chooses the interpreter, CC the compiler, BUILD the folder of the builds, MESON_OPTIONS further options of
+# meson (MESON_OPTIONS=-Dblas=system), PYTEST_ARGS arguments of pytest (PYTEST_ARGS="-k tanh").
+
+PYTHON ?= python3
+BUILD ?= build
+MESON_OPTIONS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(CURDIR)/$(VENV)/bin
+MESON := PATH="$(BIN):$$PATH" $(BIN)/meson
+
+
+C_FILES = $(wildcard include/quabla/*.h src/*/*.[ch] python/ext/*.[ch] tests/c/*.[ch] examples/c/*.[ch])
+PYTHON_FOLDERS = python tests examples benchmarks tools
+
+.PHONY: demo test build lint format asan ubsan valgrind bench clean distclean
+.DELETE_ON_ERROR:
+
+demo: build
+	@$(BIN)/python examples/poisson1d.py
+	@$(BIN)/python examples/poisson2d_mlp.py
+
+test: build
+	@$(MESON) test -C $(BUILD)/dev --no-rebuild --quiet --print-errorlogs
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# --- environments and builds ---
+
+$(VENV)/ready: tools/requirements-dev.txt
+	@$(PYTHON) tools/make_venv.py $(VENV) $<
+	@touch $@
+
+$(BENCH_VENV)/ready: tools/requirements-bench.txt
+	@$(PYTHON) tools/make_venv.py $(BENCH_VENV) $<
+	@touch $@
+
+# $(call configure,folder,options), $(call compile,folder)
+configure = if ! [ -f $(BUILD)/$(1)/build.ninja ]; then \
+	    mkdir -p $(BUILD) && $(MESON) setup $(2) $(MESON_OPTIONS) $(BUILD)/$(1) >$(BUILD)/$(1)-setup.log 2>&1 || \
+	    { rc=$$?; cat $(BUILD)/$(1)-setup.log >&2; exit $$rc; }; fi
+compile = PATH="$(BIN):$$PATH" $(BIN)/ninja --quiet -C $(BUILD)/$(1) && \
+	    $(BIN)/python tools/stage_package.py $(BUILD)/$(1)
+
+build: $(VENV)/ready
+	@$(call configure,dev)
+	@$(call compile,dev)
+	@$(BIN)/python tools/stage_package.py --activate $(BUILD)/dev
+
+# --- checks ---
+
+lint: build
+	@$(BIN)/python tools/source_lists.py
+	@clang-format --dry-run -Werror $(C_FILES)
+	@$(BIN)/ruff check --quiet $(wildcard $(PYTHON_FOLDERS:%=%/))
+	@$(BIN)/ruff format --quiet --check $(wildcard $(PYTHON_FOLDERS:%=%/))
+	@cppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr --std=c11 \
+	    --library=python --suppressions-list=tools/cppcheck.txt -j2 -I include -I src -I $(BUILD)/dev/src \
+	    $(filter %.c,$(C_FILES))
+
+format: $(VENV)/ready
+	@clang-format -i $(C_FILES)
+	@$(BIN)/ruff check --quiet --fix $(wildcard $(PYTHON_FOLDERS:%=%/))
+	@$(BIN)/ruff format --quiet $(wildcard $(PYTHON_FOLDERS:%=%/))
+
+# The interpreter itself is not instrumented: the runtime is loaded before it, and libstdc++ with it, whose exceptions
+# (thrown by packages that the tests use) the runtime intercepts. An interpreter leaks by design, so leaks are only
+# looked for in the C tests. --capture=sys lets the runtime's report through when it ends the process.
+ASAN_PRELOAD = $$($(SANITIZER_CC) -print-file-name=libasan.so) $$($(SANITIZER_CC) -print-file-name=libstdc++.so.6)
+SANITIZER_CC := gcc
+SANITIZE = -Dbuildtype=debugoptimized -Db_lundef=false
+
+asan: export CC = $(SANITIZER_CC)
+asan: $(VENV)/ready
+	@$(call configure,asan,$(SANITIZE) -Db_sanitize=address)
+	@$(call compile,asan)
+	@ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
+	    $(MESON) test -C $(BUILD)/asan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 10
+	@LD_PRELOAD="$(ASAN_PRELOAD)" ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1 PYTHONMALLOC=malloc \
+	    PYTHONPATH=$(BUILD)/asan/python $(BIN)/python -m pytest --capture=sys $(PYTEST_ARGS)
+
+ubsan: export CC = $(SANITIZER_CC)
+ubsan: export UBSAN_OPTIONS = print_stacktrace=1:halt_on_error=1
+ubsan: $(VENV)/ready
+	@$(call configure,ubsan,$(SANITIZE) -Db_sanitize=undefined)
+	@$(call compile,ubsan)
+	@$(MESON) test -C $(BUILD)/ubsan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 10
+	@PYTHONPATH=$(BUILD)/ubsan/python $(BIN)/python -m pytest --capture=sys $(PYTEST_ARGS)
+
+VALGRIND = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect,possible \
+	--errors-for-leak-kinds=definite,indirect,possible --suppressions=$(CURDIR)/tools/valgrind.supp
+
+valgrind: $(VENV)/ready
+	@$(call configure,valgrind,-Dbuildtype=debugoptimized -Dpython=false)
+	@PATH="$(BIN):$$PATH" $(BIN)/ninja --quiet -C $(BUILD)/valgrind
+	@$(MESON) test -C $(BUILD)/valgrind --no-rebuild --quiet --print-errorlogs --timeout-multiplier 50 --wrapper "$(VALGRIND)"
+
+# --- benchmarks ---
+
+# Some machines set these variables for old builds of OpenBLAS; they slow a current one down, and the peer's too.
+bench: build $(BENCH_VENV)/ready
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE PYTHONPATH=$(BUILD)/dev/python \
+	    $(BENCH_VENV)/bin/python benchmarks/run.py
+
+clean:
+	@rm -rf $(BUILD)
+
+distclean: clean
+	@rm -rf $(VENV) $(BENCH_VENV)

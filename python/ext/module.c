@@ -1,0 +1,112 @@
+/* The module quabla._core: its state, and the order in which its files add to it. */
+#include "quabla_ext.h"
+
+qbpy_state *qbpy_state_of_type(PyTypeObject *type)
+{
+    for (; type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE); type = type->tp_base) {
+        PyObject *module = ((PyHeapTypeObject *)type)->ht_module;
+        if (module && PyModule_GetDef(module) == &qbpy_module_def)
+            return qbpy_state_of(module);
+    }
+    return NULL;
+}
+
+static int import_errors(qbpy_state *state)
+{
+    PyObject *errors = PyImport_ImportModule("quabla.errors");
+    if (!errors)
+        return -1;
+    bool found = (state->QuablaError = PyObject_GetAttrString(errors, "QuablaError")) &&
+                 (state->UnsupportedOperationError = PyObject_GetAttrString(errors, "UnsupportedOperationError")) &&
+                 (state->TracerError = PyObject_GetAttrString(errors, "TracerError")) &&
+                 (state->RetraceLimitError = PyObject_GetAttrString(errors, "RetraceLimitError")) &&
+                 (state->RetraceWarning = PyObject_GetAttrString(errors, "RetraceWarning"));
+    Py_DECREF(errors);
+    return found ? 0 : -1;
+}
+
+static int intern_strings(qbpy_state *state)
+{
+#define X(field, text)                                                                                                 \
+    if (!(state->str_##field = PyUnicode_InternFromString(text)))                                                      \
+        return -1;
+    QBPY_STATE_STRINGS(X)
+#undef X
+    return 0;
+}
+
+static int module_exec(PyObject *module)
+{
+    qbpy_state *state = qbpy_state_of(module);
+    if (import_errors(state) < 0 || intern_strings(state) < 0)
+        return -1;
+    qb_status status = qb_context_create(&state->context);
+    if (status != QB_OK) {
+        qbpy_raise(state, status);
+        return -1;
+    }
+    if (qbpy_dtype_install(module) < 0 || qbpy_tensor_install(module) < 0 || qbpy_convert_install(module) < 0 ||
+        qbpy_tree_install(module) < 0)
+        return -1;
+    if (qbpy_trace_install(module) < 0 || qbpy_install_functions(module) < 0 || qbpy_transform_install(module) < 0)
+        return -1;
+    return 0;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    qbpy_state *state = qbpy_state_of(module);
+#define X(field) Py_VISIT(state->field);
+    QBPY_STATE_TYPES(X)
+    QBPY_STATE_OBJECTS(X)
+#undef X
+    for (int i = 0; i < QB_DTYPE_COUNT; i++)
+        Py_VISIT(state->dtypes[i]);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    qbpy_state *state = qbpy_state_of(module);
+#define X(field) Py_CLEAR(state->field);
+    QBPY_STATE_TYPES(X)
+    QBPY_STATE_OBJECTS(X)
+#undef X
+#define X(field, text) Py_CLEAR(state->str_##field);
+    QBPY_STATE_STRINGS(X)
+#undef X
+    for (int i = 0; i < QB_DTYPE_COUNT; i++)
+        Py_CLEAR(state->dtypes[i]);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    qbpy_state *state = qbpy_state_of((PyObject *)module);
+    (void)module_clear((PyObject *)module);
+    qb_context_destroy(state->context);
+    state->context = NULL;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, (void *)module_exec},
+    {0, NULL},
+};
+
+PyModuleDef qbpy_module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "quabla._core",
+    .m_doc = "The core of Quabla: arrays, pytrees, tracing and transforms.",
+    .m_size = sizeof(qbpy_state),
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&qbpy_module_def);
+}

@@ -1,0 +1,86 @@
+/* Memory, with a mode that fails on demand. */
+#include "base/allocate.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic int64_t countdown; /* 0: never fails */
+static _Atomic bool failed;
+
+static bool fails_now(void)
+{
+    if (atomic_load_explicit(&countdown, memory_order_relaxed) == 0)
+        return false;
+    if (atomic_fetch_sub(&countdown, 1) != 1)
+        return false;
+    atomic_store(&failed, true);
+    return true;
+}
+
+void qb_allocate_fail_at(int64_t n)
+{
+    atomic_store(&failed, false);
+    atomic_store(&countdown, n);
+}
+
+bool qb_allocate_has_failed(void)
+{
+    return atomic_load(&failed);
+}
+
+void *qb_allocate(size_t size)
+{
+    return fails_now() ? NULL : malloc(size ? size : 1);
+}
+
+void *qb_allocate_zeroed(size_t count, size_t size)
+{
+    return fails_now() ? NULL : calloc(count ? count : 1, size ? size : 1);
+}
+
+void *qb_reallocate(void *memory, size_t size)
+{
+    return fails_now() ? NULL : realloc(memory, size ? size : 1);
+}
+
+void *qb_allocate_aligned(size_t size)
+{
+    if (fails_now() || size > SIZE_MAX - 64)
+        return NULL;
+    return aligned_alloc(64, (size + 63) / 64 * 64 + (size == 0 ? 64 : 0));
+}
+
+void qb_free(void *memory)
+{
+    free(memory);
+}
+
+void qb_free_aligned(void *memory)
+{
+    free(memory);
+}
+
+char *qb_duplicate_text(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = qb_allocate(size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+bool qb_grow(void **array, size_t element_size, int32_t count, int32_t *capacity, int32_t extra)
+{
+    if (count > INT32_MAX / 2 - extra)
+        return false;
+    if (count + extra <= *capacity)
+        return true;
+    int32_t grown = *capacity * 2 > count + extra ? *capacity * 2 : count + extra;
+    if (grown < 16)
+        grown = 16;
+    void *moved = qb_reallocate(*array, (size_t)grown * element_size);
+    if (!moved)
+        return false;
+    *array = moved;
+    *capacity = grown;
+    return true;
+}

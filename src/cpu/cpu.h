@@ -1,0 +1,53 @@
+/* The CPU device: what a program's steps do. Nothing here allocates, fails, or keeps state. */
+#ifndef QB_CPU_CPU_H
+#define QB_CPU_CPU_H
+
+#include "program/kernel.h"
+
+/* ---- Kernels (execute.c). `slots` are addresses of arrays, `registers` this kernel's part of the table of registers. */
+
+void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers);
+
+/* Fills traversal, lanes and stack_size from the split and the reductions. */
+void qb_kernel_choose_traversal(qb_kernel *kernel);
+
+/* ---- Loads (load.c) */
+
+/* Lanes first .. first+count-1 of a strided load into `target`; `memory` is the slot's. */
+void qb_load_gather(const qb_load *load, const void *memory, void *target, int64_t first, int64_t count);
+void qb_load_spread(size_t size, const void *element, void *target, int64_t count);
+/* The number of lanes after which the load repeats itself (its count if it never does). */
+int64_t qb_load_period(const qb_load *load);
+/* An instruction that copies elements of `size` bytes. */
+qb_lane_kernel qb_copy_lookup(size_t size);
+
+/* ---- Reductions (reduce.c) */
+
+/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1. */
+void qb_fold(qb_reduction reduction, qb_dtype dtype, size_t outer, size_t extent, size_t inner, void *result,
+             const void *a);
+/* The elementwise kernel that combines two partial results. */
+qb_lane_kernel qb_reduce_combine(qb_reduction reduction, qb_dtype dtype);
+/* Writes the reduction of no elements. */
+void qb_reduce_identity(qb_reduction reduction, qb_dtype dtype, int64_t count, void *result);
+
+/* ---- Products (dot.c): c[batch][m][n] = sum over k of a * b, c contiguous */
+
+typedef struct qb_dot {
+    qb_dtype dtype;
+    int32_t a, b, c; /* slots */
+    int64_t a_offset, b_offset;
+    int64_t m, n, k;
+    int64_t a_m, a_k, b_k, b_n; /* strides */
+    int32_t batch_rank;
+    int64_t batch_count;
+    const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
+    int method;                               /* chosen by qb_dot_prepare */
+} qb_dot;
+
+/* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */
+bool qb_dot_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+void qb_dot_prepare(qb_dot *dot);
+void qb_dot_run(const qb_dot *dot, char *const *slots);
+
+#endif

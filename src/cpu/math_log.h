@@ -1,0 +1,149 @@
+/* Logarithms: log, log1p, and softplus, which is one.
+ *
+ * x = 2^k m with m in [sqrt(1/2), sqrt(2)) and f = m - 1, exact. With s = f / (2 + f): log m = 2 artanh s
+ *     = f - (f^2/2 - s (f^2/2 + w p(w))), w = s^2,
+ * whose leading term f has no rounding error. Coefficients come from tools/fit_polynomials.py. (Method: P. T. P. Tang, "Table-driven
+ * implementation of the logarithm function", ACM TOMS 16, 1990; K. C. Ng's form of the sum.) */
+#ifndef QB_CPU_MATH_LOG_H
+#define QB_CPU_MATH_LOG_H
+
+#include "cpu/math_base.h"
+#include "cpu/math_exp.h"
+
+/* ----------------------------------------------------------------------------------------------------------- float64 */
+
+/* k ln 2 + log(1 + f) + low, for f = m - 1 as above and a small low; error of the polynomial 2^-59.5 */
+static inline double qb_log_reduced_f64(double k, double f, double low)
+{
+    double s = f / (2.0 + f);
+    double w = s * s;
+    double p = 0x1.2f02517916570p-3;
+    p = qb_fma_f64(p, w, 0x1.39a20bab229aap-3);
+    p = qb_fma_f64(p, w, 0x1.74663ba2ef2a3p-3);
+    p = qb_fma_f64(p, w, 0x1.c71c521a1b133p-3);
+    p = qb_fma_f64(p, w, 0x1.24924941db47cp-2);
+    p = qb_fma_f64(p, w, 0x1.999999997ff63p-2);
+    p = qb_fma_f64(p, w, 0x1.5555555555592p-1);
+    double half_square = 0.5 * f * f;
+    double tail = qb_fma_f64(s, qb_fma_f64(w, p, half_square), qb_fma_f64(k, QB_LN2_LOW_F64, low));
+    return qb_fma_f64(k, QB_LN2_HIGH_F64, f - (half_square - tail));
+}
+
+/* Bits that put the mantissa's binade at [sqrt(1/2), sqrt(2)): adding the difference to 1 carries into the exponent above sqrt(2). */
+#define QB_SQRT_HALF_BITS_F64 0x3fe6a09e667f3bcdu
+#define QB_ONE_BITS_F64       0x3ff0000000000000u
+
+typedef struct qb_log_argument_f64 {
+    uint64_t exponent; /* k + 1023, for positive normal numbers */
+    double k, f;
+} qb_log_argument_f64;
+
+static inline qb_log_argument_f64 qb_log_reduce_f64(double x)
+{
+    uint64_t bits = qb_bits_f64(x) + (QB_ONE_BITS_F64 - QB_SQRT_HALF_BITS_F64);
+    uint64_t exponent = bits >> 52;
+    double m = qb_of_bits_f64((bits & 0x000fffffffffffffu) + QB_SQRT_HALF_BITS_F64);
+    double k = qb_of_bits_f64(exponent | 0x4330000000000000u) - (0x1p52 + 1023);
+    return (qb_log_argument_f64){exponent, k, m - 1.0};
+}
+
+static inline double qb_log_f64(double x)
+{
+    int subnormal = x < 0x1p-1022;
+    qb_log_argument_f64 a = qb_log_reduce_f64(x * (subnormal ? 0x1p54 : 1.0));
+    double y = qb_log_reduced_f64(a.k - (subnormal ? 54.0 : 0.0), a.f, 0.0);
+    y = x > 0.0 ? y : x == 0.0 ? -INFINITY : NAN;
+    return x < INFINITY ? y : x;
+}
+
+/* log(u + c) with u = 1 + x rounded and c what was lost: c is small against u, so that log(1 + f + c') = log(1 + f) + c' / (1 + f)
+ * with c' = 2^-k c; 1 - f + f^2 is close enough to 1 / (1 + f). */
+static inline double qb_log1p_f64(double x)
+{
+    double larger = x > 1.0 ? x : 1.0, smaller = x > 1.0 ? 1.0 : x;
+    double u = larger + smaller;
+    double c = smaller - (u - larger);
+    qb_log_argument_f64 a = qb_log_reduce_f64(u);
+    double scale = qb_of_bits_f64(0x7ff0000000000000u - (a.exponent << 52)); /* 2^(1-k); 0 for the largest */
+    double reciprocal = qb_fma_f64(a.f, qb_fma_f64(a.f, 0.5, -0.5), 0.5);
+    double y = qb_log_reduced_f64(a.k, a.f, c * scale * reciprocal);
+    y = x > -1.0 ? y : x == -1.0 ? -INFINITY : NAN;
+    y = x < INFINITY ? y : x;
+    return qb_abs_f64(x) < 0x1p-54 ? x : y;
+}
+
+/* max(x, 0) + log(1 + e), e = e^-|x|. Above sqrt(2), 1 + e is 2 (1 + f) with f = (e - 1)/2; below, f = e: 1 + e is never formed. */
+static inline double qb_softplus_f64(double x)
+{
+    qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(-qb_abs_f64(x), -746.0, 0.0));
+    double e = qb_scale_f64(1.0 + qb_expm1_reduced_f64(a.r, a.low), a.k);
+    int half = e > 0x1.a827999fcef32p-2; /* sqrt(2) - 1 */
+    double f = half ? qb_fma_f64(0.5, e, -0.5) : e;
+    double y = qb_log_reduced_f64(half ? 1.0 : 0.0, f, 0.0);
+    return (x > 0.0 ? x : 0.0) + y;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- float32 */
+
+/* Error of the polynomial 2^-30 */
+static inline float qb_log_reduced_f32(float k, float f, float low)
+{
+    float s = f / (2.0f + f);
+    float w = s * s;
+    float p = qb_fma_f32(qb_fma_f32(0x1.31e03cp-2f, w, 0x1.995ed8p-2f), w, 0x1.55557ap-1f);
+    float half_square = 0.5f * f * f;
+    float tail = qb_fma_f32(s, qb_fma_f32(w, p, half_square), qb_fma_f32(k, QB_LN2_LOW_F32, low));
+    return qb_fma_f32(k, QB_LN2_HIGH_F32, f - (half_square - tail));
+}
+
+#define QB_SQRT_HALF_BITS_F32 0x3f3504f3u
+#define QB_ONE_BITS_F32       0x3f800000u
+
+typedef struct qb_log_argument_f32 {
+    uint32_t exponent;
+    float k, f;
+} qb_log_argument_f32;
+
+static inline qb_log_argument_f32 qb_log_reduce_f32(float x)
+{
+    uint32_t bits = qb_bits_f32(x) + (QB_ONE_BITS_F32 - QB_SQRT_HALF_BITS_F32);
+    uint32_t exponent = bits >> 23;
+    float m = qb_of_bits_f32((bits & 0x007fffffu) + QB_SQRT_HALF_BITS_F32);
+    float k = (float)((int32_t)exponent - 127);
+    return (qb_log_argument_f32){exponent, k, m - 1.0f};
+}
+
+static inline float qb_log_f32(float x)
+{
+    int subnormal = x < 0x1p-126f;
+    qb_log_argument_f32 a = qb_log_reduce_f32(x * (subnormal ? 0x1p25f : 1.0f));
+    float y = qb_log_reduced_f32(a.k - (subnormal ? 25.0f : 0.0f), a.f, 0.0f);
+    y = x > 0.0f ? y : x == 0.0f ? -INFINITY : NAN;
+    return x < INFINITY ? y : x;
+}
+
+static inline float qb_log1p_f32(float x)
+{
+    float larger = x > 1.0f ? x : 1.0f, smaller = x > 1.0f ? 1.0f : x;
+    float u = larger + smaller;
+    float c = smaller - (u - larger);
+    qb_log_argument_f32 a = qb_log_reduce_f32(u);
+    float scale = qb_of_bits_f32(0x7f800000u - (a.exponent << 23));
+    float reciprocal = qb_fma_f32(a.f, qb_fma_f32(a.f, 0.5f, -0.5f), 0.5f);
+    float y = qb_log_reduced_f32(a.k, a.f, c * scale * reciprocal);
+    y = x > -1.0f ? y : x == -1.0f ? -INFINITY : NAN;
+    y = x < INFINITY ? y : x;
+    return qb_abs_f32(x) < 0x1p-25f ? x : y;
+}
+
+static inline float qb_softplus_f32(float x)
+{
+    qb_exp_argument_f32 a = qb_exp_reduce_f32(qb_clamp_f32(-qb_abs_f32(x), -105.0f, 0.0f));
+    float e = qb_scale_f32(1.0f + qb_expm1_reduced_f32(a.r, a.low), a.k);
+    int half = e > 0x1.a8279ap-2f;
+    float f = half ? qb_fma_f32(0.5f, e, -0.5f) : e;
+    float y = qb_log_reduced_f32(half ? 1.0f : 0.0f, f, 0.0f);
+    return (x > 0.0f ? x : 0.0f) + y;
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* The canonical text of a graph: one line a node,
+ *
+ *     %2 = mul(%0, %1) : float64[8]
+ *     %3 = reduce_sum(%2) axes=[0] : float64[]
+ *     return %3
+ *
+ * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed; inputs always
+ * are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. */
+#include "base/allocate.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "ops/op.h"
+
+static void print_tensor(qb_text *text, const qb_tensor *tensor)
+{
+    enum { MOST = 16 };
+    if (tensor->size > MOST) {
+        qb_text_add(text, "<%lld elements>", (long long)tensor->size);
+        return;
+    }
+    const char *data = tensor->data;
+    qb_text_add(text, "%s", tensor->rank ? "[" : "");
+    for (int64_t i = 0; i < tensor->size; i++) {
+        qb_text_add(text, "%s", i ? ", " : "");
+        qb_text_add_number(text, qb_dtype_load(tensor->dtype, data + (size_t)i * qb_dtype_size(tensor->dtype)),
+                           tensor->dtype == QB_FLOAT32);
+    }
+    qb_text_add(text, "%s", tensor->rank ? "]" : "");
+}
+
+static void print_attribute(qb_text *text, const char *name, const qb_attribute *attribute)
+{
+    if (name[0] == '.')
+        return;
+    qb_text_add(text, " %s=", name);
+    switch (attribute->kind) {
+    case QB_ATTRIBUTE_INT: qb_text_add(text, "%lld", (long long)attribute->integer); break;
+    case QB_ATTRIBUTE_NUMBER: qb_text_add_number(text, attribute->number, false); break;
+    case QB_ATTRIBUTE_INTS:
+        for (int i = 0; i < attribute->count; i++)
+            qb_text_add(text, "%s%lld", i ? "," : "[", (long long)attribute->integers[i]);
+        qb_text_add(text, "%s", attribute->count ? "]" : "[]");
+        break;
+    case QB_ATTRIBUTE_TENSOR: print_tensor(text, attribute->tensor); break;
+    case QB_ATTRIBUTE_GRAPH: qb_text_add(text, "graph(%d nodes)", (int)attribute->graph->node_count); break;
+    }
+}
+
+static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number)
+{
+    for (int i = 0; i < node->result_count; i++)
+        qb_text_add(text, "%s%%%d", i ? ", " : "", (int)number[node->result + i]);
+    qb_text_add(text, " = %s", node->op->name);
+    for (int i = 0; i < node->operand_count; i++)
+        qb_text_add(text, "%s%%%d", i ? ", " : "(", (int)number[qb_operand(graph, node, i)]);
+    qb_text_add(text, "%s", node->operand_count ? ")" : "");
+    if (node->op->flags & QB_OP_UNIQUE) {
+        const char *name = graph->input_names[node->attributes[0].integer];
+        qb_text_add(text, " %s", name ? name : "");
+    }
+    for (int i = 0; i < node->op->attribute_count; i++)
+        print_attribute(text, node->op->attribute_name[i], &node->attributes[i]);
+    for (int i = 0; i < node->result_count; i++) {
+        const qb_value_info *info = &graph->values[node->result + i];
+        qb_text_add(text, "%s%s", i ? ", " : " : ", qb_print_type(info->dtype, info->rank, info->shape).text);
+    }
+    qb_text_add(text, "\n");
+}
+
+qb_status qb_graph_text(const qb_graph *graph, char **out)
+{
+    bool *live = qb_allocate((size_t)graph->value_count);
+    int32_t *number = qb_allocate((size_t)graph->value_count * sizeof *number);
+    qb_text text = {0};
+    text.failed = !live || !number;
+    int32_t next = 0;
+    if (!text.failed)
+        qb_mark_live(graph, graph->output_count, graph->outputs, live);
+    for (int32_t n = 0; n < graph->node_count && !text.failed; n++) {
+        const qb_node *node = &graph->nodes[n];
+        if (!live[node->result] && !(node->op->flags & QB_OP_UNIQUE))
+            continue;
+        for (int i = 0; i < node->result_count; i++)
+            number[node->result + i] = next++;
+        print_node(&text, graph, node, number);
+    }
+    if (!text.failed) {
+        qb_text_add(&text, "return");
+        for (int i = 0; i < graph->output_count; i++)
+            qb_text_add(&text, "%s%%%d", i ? ", " : " ", (int)number[graph->outputs[i]]);
+        qb_text_add(&text, "\n");
+    }
+    qb_free(live);
+    qb_free(number);
+    return qb_text_take(&text, out);
+}

@@ -1,0 +1,67 @@
+/* Replaying a graph into another, and its plainest use: inlining. */
+#include "graph/replay.h"
+
+#include "base/allocate.h"
+#include "ops/op.h"
+
+qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *target, const qb_value *arguments,
+                          int output_count, const qb_value *outputs)
+{
+    *replay = (qb_replay){.source = source, .target = target};
+    size_t count = (size_t)source->value_count;
+    int32_t widest = 0;
+    for (int32_t i = 0; i < source->node_count; i++)
+        if (source->nodes[i].operand_count > widest)
+            widest = source->nodes[i].operand_count;
+    replay->map = qb_allocate(count * sizeof *replay->map);
+    replay->live = qb_allocate(count * sizeof *replay->live);
+    replay->operands = qb_allocate((size_t)widest * sizeof *replay->operands);
+    if (!replay->map || !replay->live || !replay->operands)
+        return qb_fail_memory();
+    for (size_t i = 0; i < count; i++)
+        replay->map[i] = QB_NONE;
+    qb_mark_live(source, output_count, outputs, replay->live);
+    for (int i = 0; i < source->input_count; i++)
+        replay->map[source->inputs[i]] = arguments[i];
+    return QB_OK;
+}
+
+void qb_replay_end(qb_replay *replay)
+{
+    qb_free(replay->map);
+    qb_free(replay->live);
+    qb_free(replay->operands);
+}
+
+int32_t qb_replay_next(qb_replay *replay, int32_t index)
+{
+    const qb_graph *source = replay->source;
+    for (index++; index < source->node_count; index++) {
+        const qb_node *node = &source->nodes[index];
+        if (!replay->live[node->result] || (node->op->flags & QB_OP_UNIQUE))
+            continue;
+        for (int i = 0; i < node->operand_count; i++)
+            replay->operands[i] = replay->map[qb_operand(source, node, i)];
+        return index;
+    }
+    return -1;
+}
+
+bool qb_replay_copy(qb_replay *replay, const qb_node *node)
+{
+    return qb_emit_all(replay->target, node->op, node->operand_count, replay->operands, node->attributes,
+                       &replay->map[node->result]);
+}
+
+qb_status qb_inline(const qb_graph *source, qb_graph *target, const qb_value *arguments, qb_value *outputs)
+{
+    qb_replay replay;
+    qb_status status = qb_replay_begin(&replay, source, target, arguments, source->output_count, source->outputs);
+    for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&replay, n)) >= 0;)
+        if (!qb_replay_copy(&replay, &source->nodes[n]))
+            status = qb_graph_take_status(target);
+    for (int i = 0; status == QB_OK && i < source->output_count; i++)
+        outputs[i] = replay.map[source->outputs[i]];
+    qb_replay_end(&replay);
+    return status;
+}

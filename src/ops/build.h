@@ -1,0 +1,62 @@
+/* Builder calls: one function per primitive, for rules and functions to be written as formulas.
+ *
+ * Each returns the value, or QB_FAILED with the failure kept in the graph (see graph.h). None broadcasts or converts. */
+#ifndef QB_OPS_BUILD_H
+#define QB_OPS_BUILD_H
+
+#include "ops/op.h"
+
+#define UNARY(name, operands, result, product, partial, summary)                                                       \
+    static inline qb_value qb_##name(qb_graph *graph, qb_value a)                                                      \
+    {                                                                                                                  \
+        return qb_emit(graph, &qb_op_##name, 1, &a, NULL);                                                             \
+    }
+#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+    static inline qb_value qb_##name(qb_graph *graph, qb_value a, qb_value b)                                          \
+    {                                                                                                                  \
+        return qb_emit(graph, &qb_op_##name, 2, (qb_value[]){a, b}, NULL);                                             \
+    }
+#include "ops/elementwise.def"
+#undef UNARY
+#undef BINARY
+
+qb_value qb_select(qb_graph *graph, qb_value condition, qb_value a, qb_value b); /* a where condition, else b */
+qb_value qb_convert(qb_graph *graph, qb_value a, qb_dtype dtype);                /* a itself when it has that dtype */
+qb_value qb_stop_gradient(qb_graph *graph, qb_value a);
+
+/* A scalar constant; the same broadcast to a shape; the same with dtype and shape of `like`. */
+qb_value qb_scalar(qb_graph *graph, qb_dtype dtype, double number);
+qb_value qb_splat(qb_graph *graph, qb_dtype dtype, int rank, const int64_t *shape, double number);
+qb_value qb_splat_like(qb_graph *graph, qb_value like, double number);
+/* Whether the value is one number repeated (a scalar constant, or its broadcast), and which. */
+bool qb_splat_number(const qb_graph *graph, qb_value value, double *out);
+/* 0, 1, 2, ... along `axis` of the shape. */
+qb_value qb_iota(qb_graph *graph, qb_dtype dtype, int rank, const int64_t *shape, int axis);
+
+qb_value qb_reshape(qb_graph *graph, qb_value a, int rank, const int64_t *shape);
+/* Result axis i is axis order[i] of the operand. */
+qb_value qb_permute(qb_graph *graph, qb_value a, int rank, const int64_t *order);
+/* Operand axis i becomes axis axes[i] of the result (ascending); an axis of extent 1 is repeated, all other axes are new. */
+qb_value qb_broadcast(qb_graph *graph, qb_value a, int rank, const int64_t *shape, const int64_t *axes);
+/* NumPy's broadcast_to: operand axes are the trailing ones. */
+qb_value qb_broadcast_to(qb_graph *graph, qb_value a, int rank, const int64_t *shape);
+/* Elements start, start + step, ... (step > 0), `limit` excluded, per axis. */
+qb_value qb_slice(qb_graph *graph, qb_value a, const int64_t *start, const int64_t *limit, const int64_t *step);
+qb_value qb_reverse(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+/* Zeros around (low, high, which may be negative: cut) and `interior` of them between neighbours, per axis. */
+qb_value qb_pad(qb_graph *graph, qb_value a, const int64_t *low, const int64_t *high, const int64_t *interior);
+qb_value qb_concat(qb_graph *graph, int count, const qb_value *operands, int axis);
+
+/* Reduce over distinct ascending axes, which vanish. sum of bool is not defined here: convert first. max and min need a non-empty
+ * extent and propagate NaN. */
+qb_value qb_reduce_sum(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+qb_value qb_reduce_prod(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+qb_value qb_reduce_max(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+qb_value qb_reduce_min(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+
+/* Product summed over paired axes: a_contract[i] with b_contract[i]; batch axes pair likewise and stay. Result axes: batch (in the
+ * order given), the free ones of a, the free ones of b. Floating and integer dtypes. */
+qb_value qb_dot(qb_graph *graph, qb_value a, qb_value b, int contract_count, const int64_t *a_contract,
+                const int64_t *b_contract, int batch_count, const int64_t *a_batch, const int64_t *b_batch);
+
+#endif

@@ -1,0 +1,87 @@
+/* An operation, whole: one constant descriptor with everything that any stage needs to know of it.
+ *
+ * Rules are derived from flags wherever possible (transforms/ and the generic parts of ops/); what cannot be derived is a function
+ * in the op's own file. A rule gets a qb_rule and answers with values of rule->graph. */
+#ifndef QB_OPS_OP_H
+#define QB_OPS_OP_H
+
+#include "cpu/lanes.h"
+#include "graph/graph.h"
+
+enum {
+    QB_OP_ELEMENTWISE = 1 << 0, /* equal shapes in and out, lane by lane */
+    QB_OP_LINEAR = 1 << 1,      /* linear in all (floating) operands together: its own derivative */
+    QB_OP_BILINEAR = 1 << 2,    /* linear in each of two operands alone */
+    QB_OP_FLAT = 1 << 3,        /* derivative zero everywhere */
+    QB_OP_COMMUTATIVE = 1 << 4, /* in two operands: ordered when built, so that a+b and b+a are one node */
+    QB_OP_UNIQUE = 1 << 5,      /* never merged with an equal node: inputs */
+    QB_OP_VIEW = 1 << 6         /* moves elements without changing any: a device may realise it as strides */
+};
+
+/* What an inference rule sees and answers. */
+typedef struct qb_inference {
+    const qb_op *op;
+    int operand_count;
+    const qb_type *operand;
+    const qb_attribute *attribute;
+    qb_type *result; /* op->result_count of them */
+} qb_inference;
+
+/* What a derivative, transpose, batching or simplifying rule sees and answers. */
+typedef struct qb_rule {
+    qb_graph *graph; /* new nodes go here */
+    const qb_op *op;
+    const qb_attribute *attribute; /* of the node the rule is applied to */
+    int operand_count;
+    int result_count;
+    const qb_value *operand; /* as values of `graph`; in transpose QB_NONE for the linear ones */
+    const qb_value *result;  /* jvp: the results, as values of `graph`; elsewhere unset */
+
+    /* jvp: tangents of the operands (QB_NONE: zero) -> result_tangent (preset to QB_NONE) */
+    const qb_value *tangent;
+    qb_value *result_tangent;
+
+    /* transpose: cotangents of the results (QB_NONE: zero), and which operands are linear -> operand_cotangent (preset to QB_NONE) */
+    const qb_value *cotangent;
+    const bool *linear;
+    const qb_type *operand_type;
+    qb_value *operand_cotangent;
+
+    /* batch: which operands have a leading axis of batch_size -> batched_result, and whether each has the axis (preset to true) */
+    const bool *mapped;
+    int64_t batch_size;
+    qb_value *batched_result;
+    bool *result_mapped;
+} qb_rule;
+
+struct qb_op {
+    const char *name;
+    const char *summary;
+    int arity; /* -1: any number of operands */
+    int result_count;
+    unsigned flags;
+    int attribute_count;
+    const char *attribute_name[8];
+    qb_lane lane; /* QB_LANE_NONE unless elementwise */
+
+    qb_status (*infer)(const qb_inference *inference);
+    void (*jvp)(qb_rule *rule);             /* NULL: derived from the flags */
+    void (*transpose)(qb_rule *rule);       /* NULL: not linear in anything, or derived */
+    void (*batch)(qb_rule *rule);           /* NULL: derived (elementwise) */
+    qb_value (*simplify)(qb_rule *rule);    /* NULL or QB_NONE: nothing simpler; else a value that stands for result 0 */
+
+    /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major operands and
+     * results. */
+    void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type, const void *const *operand,
+                const qb_type *result_type, void *const *result);
+};
+
+/* All descriptors, for tests and documentation. */
+extern const qb_op *const qb_ops[];
+extern const int qb_op_count;
+
+#define OP(name) extern const qb_op qb_op_##name;
+#include "ops/ops.def"
+#undef OP
+
+#endif

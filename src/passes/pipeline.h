@@ -1,0 +1,10 @@
+/* The passes between a transformed graph and its plan: each takes a graph and leaves an equivalent one. */
+#ifndef QB_PASSES_PIPELINE_H
+#define QB_PASSES_PIPELINE_H
+
+#include "graph/graph.h"
+
+/* All passes in their order: dead code out, simplify, fold constants, dead code out. */
+qb_status qb_optimize(const qb_graph *graph, qb_graph **out);
+
+#endif

@@ -1,0 +1,229 @@
+/* Whole-graph derivatives: gradient, jvp and vjp as new graphs, out of forward mode and transposition. */
+#include "transforms/transforms.h"
+
+#include "base/allocate.h"
+
+/* A graph under construction: the source's inputs, tangents for some of them, and the two lists of outputs. */
+typedef struct work {
+    const qb_graph *source;
+    qb_graph *graph;
+    qb_value *tangents;     /* per input of the source; QB_NONE where not differentiated */
+    qb_value *primals_out;  /* per output */
+    qb_value *tangents_out; /* per output */
+    qb_value *cotangents;   /* per output */
+    qb_value *gradients;    /* per entry of wrt */
+    qb_value *linear;       /* per entry of wrt: its tangent */
+} work;
+
+static qb_status check_wrt(const qb_graph *graph, int wrt_count, const int *wrt)
+{
+    for (int i = 0; i < wrt_count; i++) {
+        if (wrt[i] < 0 || wrt[i] >= graph->input_count)
+            return qb_fail(QB_ERROR_VALUE, "input %d to differentiate by: the graph has %d inputs", wrt[i],
+                           (int)graph->input_count);
+        qb_dtype dtype = graph->values[graph->inputs[wrt[i]]].dtype;
+        if (!qb_dtype_is_floating(dtype))
+            return qb_fail(QB_ERROR_VALUE, "input %d has dtype %s: only floating inputs have derivatives", wrt[i],
+                           qb_dtype_name(dtype));
+    }
+    return QB_OK;
+}
+
+static void end(work *w)
+{
+    qb_graph_release(w->graph);
+    qb_free(w->tangents);
+    qb_free(w->primals_out);
+    qb_free(w->tangents_out);
+    qb_free(w->cotangents);
+    qb_free(w->gradients);
+    qb_free(w->linear);
+}
+
+static qb_status begin(work *w, const qb_graph *source, int wrt_count, const int *wrt)
+{
+    size_t outputs = (size_t)source->output_count;
+    *w = (work){.source = source};
+    QB_TRY(check_wrt(source, wrt_count, wrt));
+    QB_TRY(qb_graph_like(source, &w->graph));
+    w->tangents = qb_allocate((size_t)source->input_count * sizeof *w->tangents);
+    w->primals_out = qb_allocate(outputs * sizeof *w->primals_out);
+    w->tangents_out = qb_allocate(outputs * sizeof *w->tangents_out);
+    w->cotangents = qb_allocate(outputs * sizeof *w->cotangents);
+    w->gradients = qb_allocate((size_t)wrt_count * sizeof *w->gradients);
+    w->linear = qb_allocate((size_t)wrt_count * sizeof *w->linear);
+    if (!w->tangents || !w->primals_out || !w->tangents_out || !w->cotangents || !w->gradients || !w->linear)
+        return qb_fail_memory();
+    for (int i = 0; i < source->input_count; i++)
+        w->tangents[i] = QB_NONE;
+    for (int i = 0; i < source->output_count; i++)
+        w->cotangents[i] = QB_NONE;
+    return QB_OK;
+}
+
+/* One more input, like a value of the source. */
+static qb_status input_like(work *w, qb_value value, qb_value *out)
+{
+    const qb_value_info *info = &w->source->values[value];
+    return qb_graph_input(w->graph, NULL, info->dtype, info->rank, info->shape, out);
+}
+
+static qb_status forward(work *w)
+{
+    return qb_jvp(w->source, w->graph, w->graph->inputs, w->tangents, w->primals_out, w->tangents_out);
+}
+
+static qb_status add_output(work *w, qb_value value, qb_value like_in_source)
+{
+    if (value == QB_NONE) {
+        const qb_value_info *info = &w->source->values[like_in_source];
+        value = qb_splat(w->graph, info->dtype, info->rank, info->shape, 0);
+    }
+    return value < 0 ? qb_graph_take_status(w->graph) : qb_graph_output(w->graph, value);
+}
+
+static qb_status add_primal_outputs(work *w)
+{
+    for (int i = 0; i < w->source->output_count; i++)
+        QB_TRY(qb_graph_output(w->graph, w->primals_out[i]));
+    return QB_OK;
+}
+
+/* The finished graph without the inputs in [first, first + count), which nothing needs any more. */
+static qb_status without_inputs(const qb_graph *graph, int first, int count, qb_graph **out)
+{
+    qb_graph *target = NULL;
+    QB_TRY(qb_graph_create(&target));
+    qb_value *arguments = qb_allocate((size_t)(graph->input_count + graph->output_count) * sizeof *arguments);
+    qb_status status = arguments ? QB_OK : qb_fail_memory();
+    for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
+        const qb_value_info *info = &graph->values[graph->inputs[i]];
+        arguments[i] = QB_NONE;
+        if (i < first || i >= first + count)
+            status = qb_graph_input(target, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
+    }
+    qb_value *outputs = arguments ? arguments + graph->input_count : NULL;
+    if (status == QB_OK)
+        status = qb_inline(graph, target, arguments, outputs);
+    for (int i = 0; status == QB_OK && i < graph->output_count; i++)
+        status = qb_graph_output(target, outputs[i]);
+    qb_free(arguments);
+    if (status == QB_OK)
+        *out = target;
+    else
+        qb_graph_release(target);
+    return status;
+}
+
+/* Tangent inputs for the differentiated inputs, forward mode along them, and its transpose on w->cotangents. */
+static qb_status reverse(work *w, int wrt_count, const int *wrt)
+{
+    for (int i = 0; i < wrt_count; i++)
+        w->tangents[wrt[i]] = w->linear[i];
+    QB_TRY(forward(w));
+    return qb_transpose(w->graph, wrt_count, w->linear, w->source->output_count, w->tangents_out, w->cotangents,
+                        w->gradients);
+}
+
+static qb_status finish_reverse(work *w, int wrt_count, const int *wrt, qb_graph **out)
+{
+    QB_TRY(add_primal_outputs(w));
+    for (int i = 0; i < wrt_count; i++)
+        QB_TRY(add_output(w, w->gradients[i], w->source->inputs[wrt[i]]));
+    return without_inputs(w->graph, w->source->input_count, wrt_count, out);
+}
+
+static qb_status tangent_inputs(work *w, int wrt_count, const int *wrt)
+{
+    for (int i = 0; i < wrt_count; i++)
+        QB_TRY(input_like(w, w->source->inputs[wrt[i]], &w->linear[i]));
+    return QB_OK;
+}
+
+static qb_status check_scalar_output(const qb_graph *graph)
+{
+    if (graph->output_count == 0)
+        return qb_fail(QB_ERROR_VALUE, "grad requires a scalar output, and this function has no output");
+    const qb_value_info *info = &graph->values[graph->outputs[0]];
+    if (info->rank != 0 || !qb_dtype_is_floating(info->dtype))
+        return qb_fail(QB_ERROR_VALUE,
+                       "grad requires a scalar output, got %s of shape %s: reduce it with sum or mean, or use jacobian or vjp",
+                       qb_dtype_name(info->dtype), qb_print_shape(info->rank, info->shape).text);
+    return QB_OK;
+}
+
+static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
+{
+    const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
+    if (by && by->rank == 0) { /* one scalar: forward costs less than reverse, and nested derivatives share their streams */
+        w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
+        QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
+        QB_TRY(forward(w));
+        QB_TRY(add_primal_outputs(w));
+        QB_TRY(add_output(w, w->tangents_out[0], w->source->outputs[0]));
+        *out = qb_graph_retain(w->graph);
+        return QB_OK;
+    }
+    w->cotangents[0] = qb_scalar(w->graph, w->source->values[w->source->outputs[0]].dtype, 1);
+    QB_TRY(w->cotangents[0] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
+    QB_TRY(tangent_inputs(w, wrt_count, wrt));
+    QB_TRY(reverse(w, wrt_count, wrt));
+    return finish_reverse(w, wrt_count, wrt, out);
+}
+
+qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+{
+    work w = {0};
+    qb_status status = check_scalar_output(graph);
+    if (status == QB_OK)
+        status = begin(&w, graph, wrt_count, wrt);
+    if (status == QB_OK)
+        status = gradient(&w, wrt_count, wrt, out);
+    end(&w);
+    return status;
+}
+
+static qb_status jvp(work *w, int wrt_count, const int *wrt, qb_graph **out)
+{
+    QB_TRY(tangent_inputs(w, wrt_count, wrt));
+    for (int i = 0; i < wrt_count; i++)
+        w->tangents[wrt[i]] = w->linear[i];
+    QB_TRY(forward(w));
+    QB_TRY(add_primal_outputs(w));
+    for (int i = 0; i < w->source->output_count; i++)
+        if (qb_dtype_is_floating(w->source->values[w->source->outputs[i]].dtype))
+            QB_TRY(add_output(w, w->tangents_out[i], w->source->outputs[i]));
+    *out = qb_graph_retain(w->graph);
+    return QB_OK;
+}
+
+qb_status qb_graph_jvp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+{
+    work w;
+    qb_status status = begin(&w, graph, wrt_count, wrt);
+    if (status == QB_OK)
+        status = jvp(&w, wrt_count, wrt, out);
+    end(&w);
+    return status;
+}
+
+/* The tangent inputs come before the cotangent inputs, so that dropping them leaves the order of the result. */
+static qb_status vjp(work *w, int wrt_count, const int *wrt, qb_graph **out)
+{
+    QB_TRY(tangent_inputs(w, wrt_count, wrt));
+    for (int i = 0; i < w->source->output_count; i++)
+        if (qb_dtype_is_floating(w->source->values[w->source->outputs[i]].dtype))
+            QB_TRY(input_like(w, w->source->outputs[i], &w->cotangents[i]));
+    QB_TRY(reverse(w, wrt_count, wrt));
+    return finish_reverse(w, wrt_count, wrt, out);
+}
+
+qb_status qb_graph_vjp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+{
+    work w;
+    qb_status status = begin(&w, graph, wrt_count, wrt);
+    if (status == QB_OK)
+        status = vjp(&w, wrt_count, wrt, out);
+    end(&w);
+    return status;
+}

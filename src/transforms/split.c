@@ -1,0 +1,162 @@
+/* Splitting a graph in two at what is known early. */
+#include "transforms/transforms.h"
+
+#include "base/allocate.h"
+#include "graph/replay.h"
+
+typedef struct walk {
+    const qb_graph *graph;
+    qb_graph *early, *late;
+    qb_replay replay;   /* into the early graph: the values that need no late input */
+    bool *depends;      /* whether a value needs a late input */
+    qb_value *late_map; /* of each value: its place in the late graph, QB_NONE until asked for */
+    qb_value *residual; /* values of the source that the late graph gets as inputs */
+    int residual_count;
+} walk;
+
+/* Values so cheap to make from less that they are made again instead of kept: constants, and what a broadcast repeats. */
+static bool is_remade(const qb_node *node)
+{
+    return (node->op->flags & QB_OP_FLAT && node->operand_count == 0) || node->op == &qb_op_broadcast;
+}
+
+/* The value in the late graph: made again, or a residual. `type` of residual inputs are known; they are added once. */
+static qb_value in_late(walk *w, qb_value value)
+{
+    if (w->late_map[value] != QB_NONE)
+        return w->late_map[value];
+    const qb_node *node = qb_node_of(w->graph, value);
+    qb_value made;
+    if (is_remade(node)) {
+        qb_value operand = node->operand_count ? in_late(w, qb_operand(w->graph, node, 0)) : QB_NONE;
+        made = qb_emit(w->late, node->op, node->operand_count, &operand, node->attributes);
+    } else {
+        const qb_value_info *info = &w->graph->values[value];
+        qb_status status = qb_graph_input(w->late, NULL, info->dtype, info->rank, info->shape, &made);
+        if (status != QB_OK)
+            return qb_graph_fail(w->late, status);
+        w->residual[w->residual_count++] = value;
+    }
+    w->late_map[value] = made;
+    return made;
+}
+
+static qb_status begin(walk *w, const bool *late_input)
+{
+    const qb_graph *graph = w->graph;
+    size_t count = (size_t)graph->value_count;
+    QB_TRY(qb_graph_create(&w->early));
+    QB_TRY(qb_graph_create(&w->late));
+    w->depends = qb_allocate_zeroed(count, sizeof *w->depends);
+    w->late_map = qb_allocate(count * sizeof *w->late_map);
+    w->residual = qb_allocate(count * sizeof *w->residual);
+    qb_value *arguments = qb_allocate((size_t)graph->input_count * sizeof *arguments);
+    qb_status status = w->depends && w->late_map && w->residual && arguments ? QB_OK : qb_fail_memory();
+    for (size_t i = 0; status == QB_OK && i < count; i++)
+        w->late_map[i] = QB_NONE;
+    for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
+        const qb_value_info *info = &graph->values[graph->inputs[i]];
+        arguments[i] = QB_NONE;
+        w->depends[graph->inputs[i]] = late_input[i];
+        if (!late_input[i])
+            status = qb_graph_input(w->early, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
+    }
+    if (status == QB_OK)
+        status = qb_replay_begin(&w->replay, graph, w->early, arguments, graph->output_count, graph->outputs);
+    qb_free(arguments);
+    return status;
+}
+
+static qb_status visit(walk *w, const qb_node *node)
+{
+    bool depends = false;
+    for (int i = 0; i < node->operand_count; i++)
+        depends = depends || w->depends[qb_operand(w->graph, node, i)];
+    for (int i = 0; i < node->result_count; i++)
+        w->depends[node->result + i] = depends;
+    if (!depends)
+        return qb_replay_copy(&w->replay, node) ? QB_OK : qb_graph_take_status(w->early);
+    for (int i = 0; i < node->operand_count; i++)
+        w->replay.operands[i] = in_late(w, qb_operand(w->graph, node, i));
+    if (!qb_emit_all(w->late, node->op, node->operand_count, w->replay.operands, node->attributes,
+                     &w->late_map[node->result]))
+        return qb_graph_take_status(w->late);
+    return QB_OK;
+}
+
+static qb_status finish(walk *w, int early_outputs)
+{
+    const qb_graph *graph = w->graph;
+    for (int i = 0; i < graph->output_count; i++) {
+        if (i < early_outputs) {
+            QB_TRY(qb_graph_output(w->early, w->replay.map[graph->outputs[i]]));
+        } else {
+            qb_value value = in_late(w, graph->outputs[i]);
+            QB_TRY(value < 0 ? qb_graph_take_status(w->late) : qb_graph_output(w->late, value));
+        }
+    }
+    for (int i = 0; i < w->residual_count; i++)
+        QB_TRY(qb_graph_output(w->early, w->replay.map[w->residual[i]]));
+    return QB_OK;
+}
+
+/* The late inputs come first while the walk runs, since residuals are found on the way; callers want them last. */
+static qb_status reorder_inputs(walk *w, int late_count)
+{
+    qb_graph *ordered = NULL;
+    QB_TRY(qb_graph_create(&ordered));
+    int count = w->late->input_count, residuals = count - late_count;
+    qb_value *arguments = qb_allocate((size_t)(count + w->late->output_count) * sizeof *arguments);
+    qb_status status = arguments ? QB_OK : qb_fail_memory();
+    for (int i = 0; status == QB_OK && i < count; i++) {
+        int from = i < residuals ? late_count + i : i - residuals;
+        const qb_value_info *info = &w->late->values[w->late->inputs[from]];
+        status = qb_graph_input(ordered, w->late->input_names[from], info->dtype, info->rank, info->shape, &arguments[from]);
+    }
+    qb_value *outputs = arguments ? arguments + count : NULL;
+    if (status == QB_OK)
+        status = qb_inline(w->late, ordered, arguments, outputs);
+    for (int i = 0; status == QB_OK && i < w->late->output_count; i++)
+        status = qb_graph_output(ordered, outputs[i]);
+    qb_free(arguments);
+    if (status != QB_OK) {
+        qb_graph_release(ordered);
+        return status;
+    }
+    qb_graph_release(w->late);
+    w->late = ordered;
+    return QB_OK;
+}
+
+qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late)
+{
+    walk w = {.graph = graph};
+    qb_status status = begin(&w, late_input);
+    int late_count = 0;
+    for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
+        const qb_value_info *info = &graph->values[graph->inputs[i]];
+        if (!late_input[i])
+            continue;
+        status = qb_graph_input(w.late, graph->input_names[i], info->dtype, info->rank, info->shape,
+                                &w.late_map[graph->inputs[i]]);
+        late_count++;
+    }
+    for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&w.replay, n)) >= 0;)
+        status = visit(&w, &graph->nodes[n]);
+    if (status == QB_OK)
+        status = finish(&w, early_outputs);
+    if (status == QB_OK)
+        status = reorder_inputs(&w, late_count);
+    qb_replay_end(&w.replay);
+    qb_free(w.depends);
+    qb_free(w.late_map);
+    qb_free(w.residual);
+    if (status == QB_OK) {
+        *early = w.early;
+        *late = w.late;
+    } else {
+        qb_graph_release(w.early);
+        qb_graph_release(w.late);
+    }
+    return status;
+}

@@ -1,0 +1,123 @@
+/* Batching: the mapped axis leads everywhere. */
+#include "transforms/transforms.h"
+
+#include "base/allocate.h"
+#include "graph/replay.h"
+
+typedef struct walk {
+    qb_replay replay;
+    bool *mapped;         /* of each value of the source */
+    bool *operand_mapped; /* scratch for the node at hand */
+    int64_t size;
+} walk;
+
+static qb_value with_batch_axis(qb_graph *graph, qb_value value, int64_t size)
+{
+    qb_type type;
+    qb_value_type(graph, value, &type);
+    if (type.rank == QB_MAX_RANK)
+        return qb_graph_fail(graph, qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
+                                            type.rank, QB_MAX_RANK));
+    memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
+    type.shape[0] = size;
+    return qb_broadcast_to(graph, value, type.rank + 1, type.shape);
+}
+
+/* Lane by lane is lane by lane over the batch too, once every operand has the axis. */
+static bool batch_elementwise(walk *w, const qb_node *node)
+{
+    for (int i = 0; i < node->operand_count; i++)
+        if (!w->operand_mapped[i])
+            w->replay.operands[i] = with_batch_axis(w->replay.target, w->replay.operands[i], w->size);
+    return qb_replay_copy(&w->replay, node);
+}
+
+static qb_status visit(walk *w, const qb_node *node)
+{
+    qb_graph *target = w->replay.target;
+    bool any = false;
+    for (int i = 0; i < node->operand_count; i++) {
+        w->operand_mapped[i] = w->mapped[qb_operand(w->replay.source, node, i)];
+        any = any || w->operand_mapped[i];
+    }
+    for (int i = 0; i < node->result_count; i++)
+        w->mapped[node->result + i] = any;
+    if (!any || (node->op->flags & QB_OP_ELEMENTWISE))
+        return (any ? batch_elementwise(w, node) : qb_replay_copy(&w->replay, node)) ? QB_OK : qb_graph_take_status(target);
+    if (!node->op->batch)
+        return qb_fail(QB_ERROR_UNSUPPORTED, "%s has no batching rule", node->op->name);
+    qb_rule rule = {.graph = target,
+                    .op = node->op,
+                    .attribute = node->attributes,
+                    .operand_count = node->operand_count,
+                    .result_count = node->result_count,
+                    .operand = w->replay.operands,
+                    .mapped = w->operand_mapped,
+                    .batch_size = w->size,
+                    .batched_result = &w->replay.map[node->result],
+                    .result_mapped = &w->mapped[node->result]};
+    node->op->batch(&rule);
+    return qb_graph_take_status(target);
+}
+
+static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped,
+                       int64_t size)
+{
+    *w = (walk){.size = size};
+    QB_TRY(qb_replay_begin(&w->replay, source, target, arguments, source->output_count, source->outputs));
+    w->mapped = qb_allocate_zeroed((size_t)source->value_count, sizeof *w->mapped);
+    w->operand_mapped = qb_allocate((size_t)source->operand_count * sizeof *w->operand_mapped);
+    if (!w->mapped || !w->operand_mapped)
+        return qb_fail_memory();
+    for (int i = 0; i < source->input_count; i++)
+        w->mapped[source->inputs[i]] = mapped[i];
+    return QB_OK;
+}
+
+qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped, int64_t size,
+                  qb_value *outputs, bool *outputs_mapped)
+{
+    walk w;
+    qb_status status = begin(&w, source, target, arguments, mapped, size);
+    for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&w.replay, n)) >= 0;)
+        status = visit(&w, &source->nodes[n]);
+    for (int i = 0; status == QB_OK && i < source->output_count; i++) {
+        outputs[i] = w.replay.map[source->outputs[i]];
+        outputs_mapped[i] = w.mapped[source->outputs[i]];
+    }
+    qb_replay_end(&w.replay);
+    qb_free(w.mapped);
+    qb_free(w.operand_mapped);
+    return status;
+}
+
+qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size, qb_graph **out)
+{
+    qb_graph *target = NULL;
+    QB_TRY(qb_graph_create(&target));
+    qb_value *outputs = qb_allocate((size_t)graph->output_count * sizeof *outputs);
+    bool *outputs_mapped = qb_allocate((size_t)graph->output_count * sizeof *outputs_mapped);
+    qb_status status = outputs && outputs_mapped ? QB_OK : qb_fail_memory();
+    for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
+        const qb_value_info *info = &graph->values[graph->inputs[i]];
+        int64_t shape[QB_MAX_RANK + 1] = {size};
+        memcpy(shape + 1, info->shape, (size_t)info->rank * sizeof *shape);
+        qb_value input;
+        status = mapped[i] ? qb_graph_input(target, graph->input_names[i], info->dtype, info->rank + 1, shape, &input)
+                           : qb_graph_input(target, graph->input_names[i], info->dtype, info->rank, info->shape, &input);
+    }
+    if (status == QB_OK)
+        status = qb_vmap(graph, target, target->inputs, mapped, size, outputs, outputs_mapped);
+    for (int i = 0; status == QB_OK && i < graph->output_count; i++) {
+        if (!outputs_mapped[i])
+            outputs[i] = with_batch_axis(target, outputs[i], size);
+        status = outputs[i] < 0 ? qb_graph_take_status(target) : qb_graph_output(target, outputs[i]);
+    }
+    qb_free(outputs);
+    qb_free(outputs_mapped);
+    if (status == QB_OK)
+        *out = target;
+    else
+        qb_graph_release(target);
+    return status;
+}
