@@ -205,14 +205,15 @@ def odd(name, function, limit, high, degree, rounding, degree_q=0):
         polynomial(name, f, weight, 0, high, degree, rounding)
 
 
+# The reduced argument of tanh reaches from -0.144 to 0.203, see math_exp.h.
 @fit
 def tanh_f64():
-    odd("tanh: tanh x = x + x^3 p(x^2)/q(x^2)", tanh, mpf(-1) / 3, mpf("0.5625") ** 2, 2, round64, 3)
+    odd("tanh: tanh r = r + r^3 p(r^2)", tanh, mpf(-1) / 3, mpf("0.204") ** 2, 6, round64)
 
 
 @fit
 def tanh_f32():
-    odd("tanh: tanh x = x + x^3 p(x^2)/q(x^2)", tanh, mpf(-1) / 3, mpf("0.5625") ** 2, 1, round32, 1)
+    odd("tanh: tanh r = r + r^3 p(r^2)", tanh, mpf(-1) / 3, mpf("0.204") ** 2, 2, round32)
 
 
 @fit
@@ -297,7 +298,6 @@ def erfcx(x):
     return exp(x * x) * erfc(x)
 
 
-# The rationals have positive coefficients, so that evaluating them is as well conditioned as can be.
 @fit
 def erf_tail_f64():
     rational("erf: 1 - erf x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: exp(-x * x), 1, 6, 5, 6, round64)
@@ -308,14 +308,26 @@ def erf_tail_f32():
     rational("erf: 1 - erf x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: exp(-x * x), 1, 4, 2, 2, round32)
 
 
+# One polynomial for every positive argument, in a variable that takes [0, inf) to [-1, 1).
+def erfc_all(high, degree, rounding):
+    center = mpf("3.75")
+
+    def f(t):
+        x = center * (1 + t) / (1 - t)
+        return erfcx(x) * (x + center)
+
+    polynomial("erfc: erfc x = e^(-x^2) p(t)/(x + 3.75), t = (x - 3.75)/(x + 3.75)", f, lambda t: 1 / f(t), -1,
+               (high - center) / (high + center), degree, rounding)
+
+
 @fit
 def erfc_f64():
-    rational("erfc: erfc x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: 1 / erfcx(x), 0, 27, 11, 12, round64)
+    erfc_all(mpf("27.5"), 22, round64)
 
 
 @fit
 def erfc_f32():
-    rational("erfc: erfc x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: 1 / erfcx(x), 0, 11, 4, 5, round32)
+    erfc_all(mpf("10.5"), 9, round32)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,12 @@ QB_API qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_
 
 /* ---------------------------------------------------------------------------------------------------------- programs */
 
+/* Whether a program can be compiled for the device: QB_ERROR_VALUE for an unknown spelling, QB_ERROR_UNSUPPORTED, naming what is
+ * missing, for a device that is not there. */
+QB_API qb_status qb_device_check(const char *device);
+/* The devices that can run here, in order; NULL past the last. */
+QB_API const char *qb_device_name(int index);
+
 /* A compiled graph. */
 typedef struct qb_program qb_program;
 

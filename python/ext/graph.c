@@ -3,6 +3,8 @@
  * A Graph is immutable. The apply_* methods write it into the innermost active trace: so transforms compose by being traced. */
 #include "trace.h"
 
+#include "quabla_config.h"
+
 #include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
@@ -481,9 +483,43 @@ static PyType_Spec program_spec = {
     .slots = program_slots,
 };
 
+/* ---- Devices */
+
+PyDoc_STRVAR(check_device_doc, "check_device(name)\n--\n\nThe name, if a program can be compiled for that device; an error that says why not.");
+
+static PyObject *check_device(PyObject *module, PyObject *name)
+{
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    if (!text)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "a device is named by a str, got %s", Py_TYPE(name)->tp_name);
+    qb_status status = qb_device_check(text);
+    return status == QB_OK ? Py_NewRef(name) : qbpy_raise(qbpy_state_of(module), status);
+}
+
+static PyObject *devices(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && qb_device_name(i); i++) {
+        PyObject *name = PyUnicode_FromString(qb_device_name(i));
+        if (!name || PyList_Append(list, name) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+static PyMethodDef functions[] = {
+    {"check_device", check_device, METH_O, check_device_doc},
+    {"devices", devices, METH_NOARGS, "devices()\n--\n\nThe devices that can run here, for jit(device=...)."},
+    {NULL, NULL, 0, NULL},
+};
+
 int qbpy_graph_install(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
+    if (PyModule_AddFunctions(module, functions) < 0 || PyModule_AddStringConstant(module, "version", QB_VERSION_STRING) < 0)
+        return -1;
     if (!(state->graph_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &graph_spec, NULL)) ||
         !(state->program_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &program_spec, NULL)))
         return -1;

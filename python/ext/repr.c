@@ -8,15 +8,16 @@
 
 #include "elements.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRECISION = 8, LINE_WIDTH = 75, SUMMARY_ABOVE = 1000, EDGE = 3, NUMBER_ROOM = 352 };
+enum { PRECISION = 8, LINE_WIDTH = 75, SUMMARY_ABOVE = 1000, EDGE = 3, NUMBER_ROOM = 64 };
 
 typedef struct number_text {
-    char text[NUMBER_ROOM]; /* 1e-308 with 8 digits after the point is short; 1.8e308 is never written out */
+    char text[NUMBER_ROOM];
 } number_text;
 
 /* How all elements are written. */
@@ -35,17 +36,32 @@ static double load(const format *f, const char *element)
     return qb_dtype_load(f->dtype, element);
 }
 
-/* The fewest significant digits that read back as the same number of the dtype. */
+static bool reads_back(qb_dtype dtype, double x, int digits, char *text, size_t room)
+{
+    (void)snprintf(text, room, "%.*e", digits - 1, x);
+    return dtype == QB_FLOAT32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x;
+}
+
+/* The fewest significant digits that read back as the same number of the dtype. As many as every normal number keeps are tried first:
+ * what reads back then needs no zeros at its end. */
 static int shortest_digits(qb_dtype dtype, double x)
 {
-    int most = dtype == QB_FLOAT32 ? 9 : 17;
-    for (int digits = 1; digits < most; digits++) {
-        char text[40];
-        (void)snprintf(text, sizeof text, "%.*e", digits - 1, x);
-        if (dtype == QB_FLOAT32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
-            return digits;
+    char text[40];
+    bool is_single = dtype == QB_FLOAT32;
+    int kept = is_single ? FLT_DIG : DBL_DIG, most = is_single ? 9 : 17;
+    bool is_normal = fabs(x) >= (is_single ? (double)FLT_MIN : DBL_MIN);
+    if (is_normal && reads_back(dtype, x, kept, text, sizeof text)) {
+        const char *e = strchr(text, 'e');
+        while (e[-1] == '0' && kept > 1) {
+            e--;
+            kept--;
+        }
+        return kept;
     }
-    return most;
+    int digits = is_normal ? kept + 1 : 1;
+    while (digits < most && !reads_back(dtype, x, digits, text, sizeof text))
+        digits++;
+    return digits;
 }
 
 /* The exponent of the leading decimal digit when x is rounded to that many digits. */
@@ -207,40 +223,50 @@ static format choose_format(const shown *s)
     }
     extremes e = {.format = &f};
     (void)visit_shown(s, 0, data, visit_extremes, &e);
-    f.scientific = e.largest >= 1e16 || (e.smallest != 0 && (e.smallest < 1e-4 || e.largest / e.smallest > 1000));
+    f.scientific = e.largest >= (f.dtype == QB_FLOAT32 ? 1e6 : 1e8) || (e.smallest != 0 && (e.smallest < 1e-4 || e.largest / e.smallest > 1000));
     f.exponent = 2;
     (void)visit_shown(s, 0, data, visit_widths, &f);
     (void)visit_shown(s, 0, data, visit_special, &f);
     return f;
 }
 
+/* `text` at the column where it belongs: after blanks up to `width`, where `length` of it are to the left of the column's line. */
+static number_text aligned(const char *text, size_t length, int width)
+{
+    number_text out;
+    size_t blanks = (size_t)width > length ? (size_t)width - length : 0, count = strlen(text);
+    if (blanks + count >= NUMBER_ROOM)
+        blanks = NUMBER_ROOM - 1 - count;
+    memset(out.text, ' ', blanks);
+    memcpy(out.text + blanks, text, count + 1);
+    return out;
+}
+
 static number_text element_text(const format *f, const char *element)
 {
-    number_text out, number;
+    number_text number;
     if (!qb_dtype_is_floating(f->dtype)) {
         number = whole(f, element);
-        (void)snprintf(out.text, sizeof out.text, "%*s", f->before, number.text);
-        return out;
+        return aligned(number.text, strlen(number.text), f->before);
     }
     double x = load(f, element);
     if (!isfinite(x)) {
-        int width = f->before + 1 + f->after + (f->scientific ? 2 + f->exponent : 0);
-        (void)snprintf(out.text, sizeof out.text, "%*s", width, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
-        return out;
+        const char *word = isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
+        return aligned(word, strlen(word), f->before + 1 + f->after + (f->scientific ? 2 + f->exponent : 0));
     }
-    int exponent = 0;
-    number = f->scientific ? mantissa(f->dtype, x, &exponent) : positional(f->dtype, x);
-    char *point = strchr(number.text, '.');
-    *point = 0;
-    int used = snprintf(out.text, sizeof out.text, "%*s.%s", f->before, number.text, point + 1);
-    /* A column of mantissas is filled with zeros, one of decimals with blanks. */
-    for (int missing = f->after - (int)strlen(point + 1); missing > 0; missing--)
-        out.text[used++] = f->scientific ? '0' : ' ';
-    out.text[used] = 0;
-    if (f->scientific)
-        (void)snprintf(out.text + used, sizeof out.text - (size_t)used, "e%c%0*d", exponent < 0 ? '-' : '+', f->exponent,
-                       abs(exponent));
-    return out;
+    if (f->scientific) {
+        (void)snprintf(number.text, sizeof number.text, "%#.*e", f->after, x);
+        char *e = strchr(number.text, 'e');
+        int exponent = atoi(e + 1);
+        (void)snprintf(e + 1, 8, exponent < 0 ? "-%0*d" : "+%0*d", f->exponent, abs(exponent));
+        return aligned(number.text, strcspn(number.text, "."), f->before);
+    }
+    number = positional(f->dtype, x);
+    size_t point = strcspn(number.text, "."), count = strlen(number.text);
+    for (int missing = f->after - (int)(count - point - 1); missing > 0; missing--)
+        number.text[count++] = ' ';
+    number.text[count] = 0;
+    return aligned(number.text, point, f->before);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- layout */
@@ -291,7 +317,7 @@ static void put_word(writer *w, const char *word, int indent, int limit)
     put(w, word);
 }
 
-/* Brackets close after the last element of each axis that ends there: `room` is what they leave of a line. */
+/* `room`: the columns that the closing brackets of enclosing axes leave. */
 static void put_axis(writer *w, int axis, const char *element, int indent, int room)
 {
     const qb_tensor *tensor = w->shown->tensor;
@@ -315,8 +341,7 @@ static void put_axis(writer *w, int axis, const char *element, int indent, int r
         }
         bool cut = is_cut(w->shown, axis) && i == EDGE;
         if (innermost)
-            put_word(w, cut ? "..." : element_text(w->format, element + (size_t)i * size).text, indent + 1,
-                     i == extent - 1 ? room - 1 : room - 2);
+            put_word(w, cut ? "..." : element_text(w->format, element + (size_t)i * size).text, indent + 1, room - 1);
         else if (cut)
             put(w, "...");
         else

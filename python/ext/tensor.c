@@ -1,14 +1,14 @@
 /* Tensor: an immutable array, as a Python object.
  *
  * It is the owner of one reference to a qb_tensor and nothing else. Memory goes out read-only and without a copy, through the buffer
- * protocol (which np.asarray and memoryview use); operators and the methods that are functions of the library are added by
- * operators.h and function.c, for traced arrays as well. */
+ * protocol (which np.asarray and memoryview use). Operators come from operators.c and the methods that are functions of the library
+ * from function.c, for traced arrays as well. */
 #include "base/dtype.h"
 #include "base/tensor.h"
 
 #include "dlpack.h"
 #include "elements.h"
-#include "operators.h"
+#include "function.h"
 #include "quabla_ext.h"
 
 #include <stddef.h>
@@ -122,20 +122,6 @@ static PyObject *get_itemsize(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *get_device(PyObject *Py_UNUSED(self), void *Py_UNUSED(closure))
 {
     return PyUnicode_InternFromString("cpu");
-}
-
-static Py_ssize_t tensor_length(PyObject *self)
-{
-    const qb_tensor *tensor = qbpy_tensor_get(self);
-    if (tensor->rank > 0)
-        return (Py_ssize_t)tensor->shape[0];
-    PyErr_SetString(PyExc_TypeError, "len() of a Tensor of shape ()");
-    return -1;
-}
-
-static Py_hash_t tensor_hash(PyObject *self)
-{
-    return PyBaseObject_Type.tp_hash(self); /* by identity, as == */
 }
 
 /* ---------------------------------------------------------------------------------------------------- Python's numbers */
@@ -460,18 +446,16 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_new, (void *)tensor_new},
     {Py_tp_dealloc, (void *)tensor_dealloc},
     {Py_tp_repr, (void *)qbpy_tensor_repr},
-    {Py_tp_hash, (void *)tensor_hash},
     {Py_tp_getset, tensor_getset},
     {Py_tp_methods, tensor_methods},
     {Py_tp_members, tensor_members},
-    {Py_mp_length, (void *)tensor_length},
     {Py_nb_float, (void *)tensor_float},
     {Py_nb_int, (void *)tensor_int},
     {Py_nb_index, (void *)tensor_index},
     {Py_nb_bool, (void *)tensor_bool},
     {Py_bf_getbuffer, (void *)tensor_getbuffer},
     {Py_bf_releasebuffer, (void *)tensor_releasebuffer},
-    QBPY_OPERATOR_SLOTS
+    QBPY_OPERATOR_SLOTS,
     {0, NULL},
 };
 

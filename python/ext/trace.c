@@ -433,6 +433,12 @@ static PyObject *tracer_size(PyObject *self, void *unused)
     return PyLong_FromLongLong(qb_value_size(tracer_of(self)->trace->graph, tracer_of(self)->value));
 }
 
+static PyObject *tracer_weak(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(tracer_of(self)->weak);
+}
+
 static PyMethodDef tracer_methods[] = {
     {"item", tracer_item, METH_NOARGS, NULL},
     {"tolist", tracer_tolist, METH_NOARGS, NULL},
@@ -446,6 +452,7 @@ static PyGetSetDef tracer_getset[] = {
     {"dtype", tracer_dtype, NULL, "The dtype of the elements.", NULL},
     {"ndim", tracer_ndim, NULL, "The number of axes.", NULL},
     {"size", tracer_size, NULL, "The number of elements.", NULL},
+    {"weak", tracer_weak, NULL, "Whether it is made of Python numbers only, and takes the dtype of the array it meets.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -722,11 +722,12 @@ static PyObject *transform_repr(PyObject *self)
     return PyUnicode_FromFormat("<transformed %R>", ((qbpy_transform *)self)->fun);
 }
 
-/* What is not its own (__name__, __doc__, __module__, a user's attribute) is the wrapped function's. */
+/* __name__, __qualname__, __module__ and their like are the wrapped function's. */
 static PyObject *transform_getattro(PyObject *self, PyObject *name)
 {
     PyObject *found = PyObject_GenericGetAttr(self, name);
-    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError) || PyUnicode_GET_LENGTH(name) < 4 ||
+        PyUnicode_READ_CHAR(name, 0) != '_' || PyUnicode_READ_CHAR(name, 1) != '_')
         return found;
     PyErr_Clear();
     return PyObject_GetAttr(((qbpy_transform *)self)->fun, name);

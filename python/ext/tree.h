@@ -22,6 +22,19 @@ typedef enum qbpy_node_kind {
     QBPY_CUSTOM      /* objects: the registration, the metadata that its flatten_fn returned */
 } qbpy_node_kind;
 
+static inline qbpy_node_kind qbpy_kind_of(uint32_t word)
+{
+    return (qbpy_node_kind)(word & 7);
+}
+
+static inline int32_t qbpy_count_of(uint32_t word)
+{
+    return (int32_t)(word >> 3);
+}
+
+/* The number of objects that belong to a node, of which `objects` are the next. */
+int32_t qbpy_objects_of(uint32_t word, PyObject *const *objects);
+
 enum { QBPY_FLAT_INLINE = 48 };
 
 /* The result of flattening: holds strong references to leaves and objects until qbpy_flat_clear. Lives on the C stack; must not be
@@ -48,6 +61,15 @@ typedef struct qbpy_treedef {
     PyObject **objects;
 } qbpy_treedef;
 
+/* A registered class; made by tree_register.c. */
+typedef struct qbpy_registration {
+    PyObject_HEAD
+    PyObject *cls;
+    PyObject *flatten, *unflatten;       /* of QBPY_CUSTOM, else NULL */
+    PyObject *data_fields, *meta_fields; /* of QBPY_DATACLASS: tuples of names, else NULL */
+    PyObject *create;                    /* object.__new__ */
+} qbpy_registration;
+
 void qbpy_flat_init(qbpy_flat *flat);
 void qbpy_flat_clear(qbpy_flat *flat); /* drops the references; init again before another use */
 
@@ -62,6 +84,8 @@ int qbpy_flat_open(qbpy_flat *flat, int32_t count);
 /* A call's arguments (as vectorcall passes them) as the tree (args tuple, kwargs dict), for which no objects are made. Leaves of
  * positional arguments come first; then keywords in sorted order. */
 int qbpy_flatten_call(qbpy_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, qbpy_flat *flat);
+
+int qbpy_flat_push_leaf(qbpy_flat *flat, PyObject *leaf);
 
 /* A place in a flat: what has been appended so far. */
 typedef struct qbpy_mark {
@@ -99,6 +123,19 @@ int qbpy_flatten_prefix(qbpy_state *state, const qbpy_treedef *treedef, PyObject
 PyObject *qbpy_leaf_keys(const qbpy_treedef *treedef, int32_t leaf);
 PyObject *qbpy_path_text(PyObject *keys, Py_ssize_t skip);
 PyObject *qbpy_leaf_path(const qbpy_treedef *treedef, int32_t leaf);
+
+/* The text of a structure: {'b': *, 'w': [*, None]}. */
+PyObject *qbpy_treedef_text(const qbpy_treedef *treedef);
+
+/* What an object is as a node; for a registered class also its registration (borrowed). -1: exception set. */
+int qbpy_classify(qbpy_state *state, PyObject *object, qbpy_registration **registration);
+
+/* Of an instance of a QBPY_CUSTOM class, what its flatten_fn returns: a new tuple (tuple of children, metadata). */
+PyObject *qbpy_custom_parts(const qbpy_registration *registration, PyObject *object);
+/* The children of an instance as a new tuple, if it has this metadata; otherwise NULL without an exception. */
+PyObject *qbpy_registered_children(const qbpy_registration *registration, PyObject *object, PyObject *const *metadata);
+
+int qbpy_tree_register_install(PyObject *module); /* tree_register.c: tree_register, tree_register_dataclass */
 
 /* Static values (metadata, static arguments) as parts of cache keys: equal types and ==, where floats compare by their bits (NaN is
  * itself, 0.0 is not -0.0) and tuples by elements, so that 1, 1.0 and True differ. Equal values have equal hashes. -1: exception

@@ -33,7 +33,7 @@ void qb_reduce_identity(qb_reduction reduction, qb_dtype dtype, int64_t count, v
 
 /* ---- Products (dot.c): c[batch][m][n] = sum over k of a * b, c contiguous */
 
-typedef struct qb_dot {
+typedef struct qb_product {
     qb_dtype dtype;
     int32_t a, b, c; /* slots */
     int64_t a_offset, b_offset;
@@ -42,12 +42,13 @@ typedef struct qb_dot {
     int32_t batch_rank;
     int64_t batch_count;
     const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
-    int method;                               /* chosen by qb_dot_prepare */
-} qb_dot;
+    int method;                               /* chosen by qb_product_prepare */
+} qb_product;
 
 /* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */
-bool qb_dot_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
-void qb_dot_prepare(qb_dot *dot);
-void qb_dot_run(const qb_dot *dot, char *const *slots);
+bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+void qb_product_prepare(qb_product *dot);
+const char *qb_product_method(const qb_product *dot); /* in words */
+void qb_product_run(const qb_product *dot, char *const *slots);
 
 #endif

@@ -31,7 +31,7 @@ static bool find_layout(int64_t rows, int64_t columns, int64_t row_stride, int64
     return leading <= INT_MAX;
 }
 
-bool qb_dot_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
+bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride)
 {
     layout unused;
     return !qb_dtype_is_floating(dtype) || find_layout(rows, columns, row_stride, column_stride, &unused);
@@ -40,7 +40,7 @@ bool qb_dot_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_s
 /* ---- Plain loops: rows of c at a time, so that the inner loop runs along the contiguous axis of c */
 
 #define DEFINE_LOOP(T)                                                                                                 \
-    static void loop_##T(const qb_dot *d, const T *a, const T *b, T *c)                                                \
+    static void loop_##T(const qb_product *d, const T *a, const T *b, T *c)                                                \
     {                                                                                                                  \
         int64_t n = d->n, b_n = d->b_n;                                                                                \
         for (int64_t i = 0; i < d->m; i++, a += d->a_m, c += n) {                                                      \
@@ -72,7 +72,7 @@ DEFINE_LOOP(float)
 DEFINE_LOOP(uint32_t) /* signed products wrap, too */
 DEFINE_LOOP(uint64_t)
 
-static void run_loop(const qb_dot *d, const void *a, const void *b, void *c)
+static void run_loop(const qb_product *d, const void *a, const void *b, void *c)
 {
     switch (d->dtype) {
     case QB_FLOAT64: loop_double(d, a, b, c); break;
@@ -85,13 +85,13 @@ static void run_loop(const qb_dot *d, const void *a, const void *b, void *c)
 
 /* ---- BLAS */
 
-static void run_gemm(const qb_dot *d, const void *a, const void *b, void *c)
+static void run_gemm(const qb_product *d, const void *a, const void *b, void *c)
 {
     layout la, lb;
     (void)find_layout(d->m, d->k, d->a_m, d->a_k, &la);
     (void)find_layout(d->k, d->n, d->b_k, d->b_n, &lb);
-    blasint m = (blasint)d->m, n = (blasint)d->n, k = (blasint)d->k;
-    blasint lda = (blasint)la.leading, ldb = (blasint)lb.leading;
+    int m = (int)d->m, n = (int)d->n, k = (int)d->k;
+    int lda = (int)la.leading, ldb = (int)lb.leading;
     CBLAS_TRANSPOSE ta = la.transposed ? CblasTrans : CblasNoTrans, tb = lb.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
         QB_BLAS(cblas_dgemm)(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, n);
@@ -100,16 +100,16 @@ static void run_gemm(const qb_dot *d, const void *a, const void *b, void *c)
 }
 
 /* matrix (rows x columns) times vector; the result is contiguous */
-static void run_gemv(const qb_dot *d, const void *a, const void *b, void *c)
+static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
 {
     layout l;
     bool left = d->n == 1; /* a is the matrix; otherwise b transposed is */
     int64_t rows = left ? d->m : d->n;
     (void)(left ? find_layout(rows, d->k, d->a_m, d->a_k, &l) : find_layout(rows, d->k, d->b_n, d->b_k, &l));
     const void *matrix = left ? a : b, *vector = left ? b : a;
-    blasint step = (blasint)(left ? d->b_k : d->a_k), leading = (blasint)l.leading;
+    int step = (int)(left ? d->b_k : d->a_k), leading = (int)l.leading;
     /* BLAS describes the matrix as it is stored. */
-    blasint stored_rows = (blasint)(l.transposed ? d->k : rows), stored_columns = (blasint)(l.transposed ? rows : d->k);
+    int stored_rows = (int)(l.transposed ? d->k : rows), stored_columns = (int)(l.transposed ? rows : d->k);
     CBLAS_TRANSPOSE t = l.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
         QB_BLAS(cblas_dgemv)(CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
@@ -122,7 +122,7 @@ static void run_gemv(const qb_dot *d, const void *a, const void *b, void *c)
 /* Below this number of multiplications the call of BLAS costs more than the loop. */
 enum { LOOP_LIMIT = 2000 };
 
-void qb_dot_prepare(qb_dot *dot)
+void qb_product_prepare(qb_product *dot)
 {
     layout unused;
     bool fits = qb_dtype_is_floating(dot->dtype) && dot->m <= INT_MAX && dot->n <= INT_MAX && dot->k <= INT_MAX &&
@@ -140,7 +140,13 @@ void qb_dot_prepare(qb_dot *dot)
         QB_BLAS_SET_THREADS(1);
 }
 
-static void run_one(const qb_dot *d, const void *a, const void *b, void *c)
+const char *qb_product_method(const qb_product *dot)
+{
+    static const char *const names[] = {"zeros", "loop", "gemv", "gemm"};
+    return names[dot->method];
+}
+
+static void run_one(const qb_product *d, const void *a, const void *b, void *c)
 {
     switch (d->method) {
     case METHOD_ZERO: memset(c, 0, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype)); break;
@@ -150,7 +156,7 @@ static void run_one(const qb_dot *d, const void *a, const void *b, void *c)
     }
 }
 
-void qb_dot_run(const qb_dot *d, char *const *slots)
+void qb_product_run(const qb_product *d, char *const *slots)
 {
     int64_t size = (int64_t)qb_dtype_size(d->dtype), index[32] = {0};
     if (d->m == 0 || d->n == 0)

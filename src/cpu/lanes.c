@@ -8,6 +8,11 @@
  * reductions in eight partial results however wide the registers are. */
 #include "cpu/lanes_table.h"
 
+/* Jump threading makes branches of consecutive selections, and the vectorizer twice as many of those as were written. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-thread-jumps")
+#endif
+
 #include "cpu/math_arith.h"
 #include "cpu/math_base.h"
 #include "cpu/math_convert.h"

@@ -67,7 +67,9 @@ static inline double qb_erfc_f64(double x)
     double a = qb_clamp_f64(qb_abs_f64(x), 0.0, 27.5);
     double square = a * a;
     qb_exp_argument_f64 e = qb_exp_reduce_f64(-square);
-    double y = 1.0 + qb_expm1_reduced_f64(e.r, e.low - qb_square_error_f64(a, square));
+    double low = e.low - qb_square_error_f64(a, square);
+    double r = e.r + low; /* anew: the error of the square is many times that of r */
+    double y = 1.0 + qb_expm1_reduced_f64(r, low - (r - e.r));
     double p = 0x1.a101bfabce0aep-19;
     p = qb_fma_f64(p, a, 0x1.48074f63dc618p-14);
     p = qb_fma_f64(p, a, 0x1.fbae5bd6f2e52p-11);
@@ -136,7 +138,9 @@ static inline float qb_erfc_f32(float x)
     float a = qb_clamp_f32(qb_abs_f32(x), 0.0f, 10.5f);
     float square = a * a;
     qb_exp_argument_f32 e = qb_exp_reduce_f32(-square);
-    float y = 1.0f + qb_expm1_reduced_f32(e.r, e.low - qb_square_error_f32(a, square));
+    float low = e.low - qb_square_error_f32(a, square);
+    float r = e.r + low; /* anew: the error of the square is many times that of r */
+    float y = 1.0f + qb_expm1_reduced_f32(r, low - (r - e.r));
     float p = qb_fma_f32(qb_fma_f32(0x1.12efdap-5f, a, 0x1.dcdca8p-3f), a, 0x1.7a75e8p-1f);
     p = qb_fma_f32(qb_fma_f32(p, a, 0x1.3ee07ep+0f), a, 1.0f);
     float q = qb_fma_f32(qb_fma_f32(0x1.e74ee8p-5f, a, 0x1.a6a1acp-2f), a, 0x1.56ea8ep+0f);

@@ -137,15 +137,15 @@ static inline double qb_tanh_f64(double x)
     return qb_with_sign_f64(whole + numerator / denominator, x);
 }
 
-/* 1 / (1 + e^-x), the denominator summed as (larger of 1 and 2^k) + (the smaller + 2^k p): one rounding that counts. Below -600,
- * where the 1 is lost in e^-x anyway, 2^512 is taken out of 2^k, and of the result at the end. */
+/* 1 / (1 + e^-x), the denominator summed as 2^k + (1 + 2^k p) for k > 0 and as (1 + 2^k) + 2^k p otherwise: one rounding that counts.
+ * Below -600, where the 1 is lost in e^-x anyway, 2^512 is taken out of 2^k, and of the result at the end. */
 static inline double qb_sigmoid_f64(double x)
 {
     qb_exp_argument_f64 e = qb_exp_reduce_f64(qb_clamp_f64(-x, -60.0, 746.0));
     int tail = x < -600.0;
     double s = qb_exp2_of_shifted_f64(e.shifted - (tail ? 512.0 : 0.0));
-    double larger = s > 1.0 ? s : 1.0, smaller = s > 1.0 ? 1.0 : s;
-    double denominator = larger + qb_fma_f64(s, qb_expm1_reduced_f64(e.r, e.low), smaller);
+    double whole = s > 1.0 ? s : 1.0 + s, rest = s > 1.0 ? 1.0 : 0.0;
+    double denominator = whole + qb_fma_f64(s, qb_expm1_reduced_f64(e.r, e.low), rest);
     return (1.0 / denominator) * (tail ? 0x1p-512 : 1.0);
 }
 
@@ -256,10 +256,10 @@ static inline float qb_tanh_f32(float x)
 static inline float qb_sigmoid_f32(float x)
 {
     qb_exp_argument_f32 e = qb_exp_reduce_f32(qb_clamp_f32(-x, -30.0f, 105.0f));
-    int tail = x < -60.0f;
+    int tail = x < -80.0f;
     float s = qb_exp2_of_shifted_f32(e.shifted - (tail ? 64.0f : 0.0f));
-    float larger = s > 1.0f ? s : 1.0f, smaller = s > 1.0f ? 1.0f : s;
-    float denominator = larger + qb_fma_f32(s, qb_expm1_reduced_f32(e.r, e.low), smaller);
+    float whole = s > 1.0f ? s : 1.0f + s, rest = s > 1.0f ? 1.0f : 0.0f;
+    float denominator = whole + qb_fma_f32(s, qb_expm1_reduced_f32(e.r, e.low), rest);
     return (1.0f / denominator) * (tail ? 0x1p-64f : 1.0f);
 }
 

@@ -116,6 +116,9 @@ const qb_function *qb_function_at(int index);
  * the function and the operands' shapes or dtypes. */
 qb_status qb_function_build(qb_call *call);
 
+/* What the function getitem gives for a tensor, without a program: `index` is an INDEX attribute. */
+qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, qb_tensor **out);
+
 /* The word of a parameter kind in signatures and messages: "axes", "shape", ... */
 const char *qb_parameter_kind_name(qb_parameter_kind kind);
 

@@ -1,7 +1,7 @@
 /* Elements chosen by place: basic indexing, diagonals, triangles. */
 #include "functions/builder.h"
 
-/* ---- x[index]: one slice, one reversal, one reshape; what would change nothing leaves no node */
+/* ---- x[index] in a graph: one slice, one reversal, one reshape; what would change nothing leaves no node */
 
 typedef struct selection {
     qb_type type;
@@ -47,7 +47,7 @@ static qb_status select_slice(selection *s, const int64_t *entry)
 {
     int64_t extent = s->type.shape[s->axis], step = entry[3] == QB_INDEX_ABSENT ? 1 : entry[3];
     if (step == 0)
-        return qb_fail(QB_ERROR_VALUE, "getitem: the step of a slice cannot be 0");
+        return qb_fail(QB_ERROR_VALUE, "the step of a slice cannot be 0");
     step = step > extent ? extent + 1 : step < -extent ? -extent - 1 : step; /* no element further than that */
     bool down = step < 0;
     int64_t lowest = down ? -1 : 0; /* one before the first element ends a slice that goes down */
@@ -107,20 +107,86 @@ static qb_status select_entries(selection *s, const qb_attribute *index, int axe
     return QB_OK;
 }
 
+static qb_status resolve_index(selection *s, const qb_type *type, const qb_attribute *index)
+{
+    int axes_taken = 0;
+    memset(s, 0, sizeof *s);
+    s->type = *type;
+    QB_TRY(check_index(index, type, &axes_taken));
+    return select_entries(s, index, axes_taken);
+}
+
 qb_status qb_build_getitem(qb_call *call)
 {
     qb_graph *g = call->graph;
-    const qb_attribute *index = &call->parameter[0];
-    selection s = {.axis = 0};
-    int axes_taken = 0;
-    qb_value x = call->operand[0];
-    qb_value_type(g, x, &s.type);
+    qb_type type;
+    selection s;
+    qb_value_type(g, call->operand[0], &type);
     call->result_weak = qb_call_weak(call, 0);
-    QB_TRY(check_index(index, &s.type, &axes_taken));
-    QB_TRY(select_entries(&s, index, axes_taken));
-    x = qb_slice(g, x, s.start, s.limit, s.step);
+    QB_TRY(resolve_index(&s, &type, &call->parameter[0]));
+    qb_value x = qb_slice(g, call->operand[0], s.start, s.limit, s.step);
     x = qb_reverse(g, x, s.reversed_count, s.reversed);
     call->result = qb_reshape(g, x, s.rank, s.shape);
+    return QB_OK;
+}
+
+/* ---- The same without a program: a copy through strides */
+
+typedef struct gather {
+    int axes;                                      /* outer ones, which are walked; below them everything is one run */
+    size_t run_bytes;                              /* of that run */
+    int64_t count[QB_MAX_RANK], step[QB_MAX_RANK]; /* elements along an axis, bytes from one to the next */
+} gather;
+
+/* Returns the address of the first element. */
+static const char *plan_gather(gather *plan, const selection *s, const qb_tensor *tensor)
+{
+    const char *first = tensor->data;
+    int64_t stride = (int64_t)qb_dtype_size(tensor->dtype);
+    int whole_below = s->type.rank; /* axes from here on are taken whole */
+    plan->run_bytes = (size_t)stride;
+    for (int axis = s->type.rank - 1, reversed = s->reversed_count - 1; axis >= 0; axis--) {
+        int64_t extent = s->type.shape[axis];
+        bool is_reversed = reversed >= 0 && s->reversed[reversed] == axis;
+        reversed -= is_reversed;
+        plan->count[axis] = (s->limit[axis] - s->start[axis] + s->step[axis] - 1) / s->step[axis];
+        plan->step[axis] = is_reversed ? -s->step[axis] * stride : s->step[axis] * stride;
+        if (plan->count[axis] > 0)
+            first += (is_reversed ? s->start[axis] + (plan->count[axis] - 1) * s->step[axis] : s->start[axis]) * stride;
+        if (whole_below == axis + 1 && plan->count[axis] == extent && !is_reversed) {
+            whole_below = axis;
+            plan->run_bytes *= (size_t)extent;
+        }
+        stride *= extent;
+    }
+    plan->axes = whole_below;
+    return first;
+}
+
+static char *gather_axis(const gather *plan, int axis, const char *source, char *target)
+{
+    if (axis == plan->axes) {
+        memcpy(target, source, plan->run_bytes);
+        return target + plan->run_bytes;
+    }
+    for (int64_t i = 0; i < plan->count[axis]; i++, source += plan->step[axis])
+        target = gather_axis(plan, axis + 1, source, target);
+    return target;
+}
+
+qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, qb_tensor **out)
+{
+    qb_type type;
+    selection s;
+    gather plan;
+    qb_type_set(&type, tensor->dtype, tensor->rank, tensor->shape);
+    QB_TRY(resolve_index(&s, &type, index));
+    qb_tensor *result;
+    QB_TRY(qb_tensor_create(tensor->dtype, s.rank, s.shape, NULL, &result));
+    const char *first = plan_gather(&plan, &s, tensor);
+    if (result->size > 0)
+        (void)gather_axis(&plan, 0, first, result->data);
+    *out = result;
     return QB_OK;
 }
 

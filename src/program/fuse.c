@@ -370,8 +370,8 @@ qb_status qb_plan_fuse(qb_plan *plan)
     sink(plan, first_reader, sunk);
     unsink(plan, sunk);
     QB_TRY(find_components(plan, parent));
-    qb_unit *unit;
-    int32_t unit_count, *unit_of = first_reader;
+    qb_unit *unit = NULL;
+    int32_t unit_count = 0, *unit_of = first_reader;
     QB_TRY(order_units(plan, parent, unit_of, &unit, &unit_count));
     QB_TRY(cut_units(plan, unit, unit_count));
     find_stored(plan);

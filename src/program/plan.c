@@ -166,7 +166,7 @@ static bool flip_dot(qb_plan *plan, const qb_node *permute, int32_t id)
     for (int i = 0; i < free_a; i++)
         if (order->integers[batch + free_b + i] != batch + i)
             return false;
-    qb_dot *dot = value->dot, old = *dot;
+    qb_product *dot = value->dot, old = *dot;
     dot->m = old.n, dot->n = old.m;
     dot->a_m = old.b_n, dot->a_k = old.b_k;
     dot->b_k = old.a_k, dot->b_n = old.a_m;
@@ -290,8 +290,8 @@ static bool merge_axes(const qb_plan *plan, factor *f, bool is_left)
     if (!qb_view_merge(f->view, f->free_count, f->free, &f->extent, &f->stride) ||
         !qb_view_merge(f->view, f->contract_count, f->contract, &f->contract_extent, &f->contract_stride))
         return false;
-    return is_left ? qb_dot_accepts(dtype, f->extent, f->contract_extent, f->stride, f->contract_stride)
-                   : qb_dot_accepts(dtype, f->contract_extent, f->extent, f->contract_stride, f->stride);
+    return is_left ? qb_product_accepts(dtype, f->extent, f->contract_extent, f->stride, f->contract_stride)
+                   : qb_product_accepts(dtype, f->contract_extent, f->extent, f->contract_stride, f->stride);
 }
 
 /* A factor that cannot be read as it lies is copied to the order (batch, free, contracted). */
@@ -319,7 +319,7 @@ static qb_status pack(qb_plan *plan, factor *f)
     return QB_OK;
 }
 
-static qb_status add_batch(qb_plan *plan, qb_dot *dot, const factor *a, const factor *b)
+static qb_status add_batch(qb_plan *plan, qb_product *dot, const factor *a, const factor *b)
 {
     int rank = a->batch_count;
     int64_t *axes = qb_arena_allocate(plan->memory, 3 * (size_t)rank * sizeof *axes);
@@ -361,13 +361,13 @@ static qb_status read_dot(qb_plan *plan, const qb_node *node)
     factor a, b;
     QB_TRY(read_factor(plan, node, 0, &a));
     QB_TRY(read_factor(plan, node, 1, &b));
-    qb_dot *dot = qb_arena_allocate(plan->memory, sizeof *dot);
+    qb_product *dot = qb_arena_allocate(plan->memory, sizeof *dot);
     qb_plan_value *value = dot ? add_value(plan, QB_ROLE_DOT, plan->graph->values[node->result].dtype,
                                            qb_value_size(plan->graph, node->result), 2)
                                : NULL;
     if (!value)
         return qb_fail_memory();
-    *dot = (qb_dot){.dtype = (qb_dtype)value->dtype,
+    *dot = (qb_product){.dtype = (qb_dtype)value->dtype,
                     .a_offset = a.view->offset,
                     .b_offset = b.view->offset,
                     .m = a.extent,

@@ -45,7 +45,7 @@ typedef struct qb_plan_value {
     const qb_node *node;
     union {
         const qb_view *view; /* VIEW, COPY: what is read */
-        qb_dot *dot;
+        qb_product *dot;
         const struct qb_split *split; /* REDUCE */
         qb_tensor *constant;
         int32_t input;
@@ -63,7 +63,7 @@ typedef struct qb_call_step {
     const qb_op *op;
     const qb_attribute *attributes;
     int32_t operand_count, result_count;
-    const int32_t *operand_slot; /* then the results' */
+    const int32_t *slot;           /* the operands', then the results' */
     const int64_t *operand_offset; /* bytes */
     const qb_type *types;          /* operands, then results */
 } qb_call_step;
@@ -72,7 +72,7 @@ typedef struct qb_step {
     qb_step_kind kind;
     union {
         const qb_kernel *kernel;
-        const qb_dot *dot;
+        const qb_product *dot;
         const qb_call_step *call;
     };
 } qb_step;
@@ -132,6 +132,7 @@ typedef struct qb_plan {
     int64_t arena_size;     /* bytes */
     int64_t scratch_size;   /* bytes of registers, the most that a kernel needs */
     int64_t register_count; /* of all kernels */
+    int64_t address_count;  /* operands and results, the most that a call has */
 } qb_plan;
 
 /* Makes the plan; `memory` receives what the program keeps. End with qb_plan_end, also after a failure. */

@@ -1,16 +1,51 @@
 /* Programs: a graph made ready to run on a device, and the cache of eager calls.
  *
- * The way of a graph: qb_compile runs the passes (passes/pipeline.h), then the planner decides what is fused into one kernel, where
- * each value lives in one work buffer, and leaves a list of steps; qb_run resolves addresses and executes the steps. Running
- * allocates the outputs and nothing else: work buffers are pooled per program, so one program runs in many threads at once. */
+ * The way of a graph: qb_compile runs the passes (passes/pipeline.h), then the planner (program/plan.h) decides what is fused into
+ * one kernel, where each value lives in one arena, and leaves a list of steps; qb_run resolves addresses and executes the steps.
+ * Running allocates the outputs and nothing else: frames, which hold the arena and all addresses that do not change from run to run,
+ * are pooled per program, so one program runs in many threads at once. */
 #ifndef QB_PROGRAM_PROGRAM_H
 #define QB_PROGRAM_PROGRAM_H
 
 #include "functions/function.h"
+#include "program/plan.h"
+
+enum { QB_SPARE_FRAMES = 8 };
+
+typedef struct qb_frame qb_frame; /* program.c */
+
+/* A slot that gets another address in every run: that of an input or an output. */
+typedef struct qb_moving_slot {
+    int32_t slot, index;
+} qb_moving_slot;
+
+struct qb_program {
+    _Atomic int64_t references;
+    qb_arena memory; /* everything below, and all that steps point to */
+    qb_graph *graph; /* kept for the attributes of its calls; NULL without */
+    int32_t input_count, output_count, step_count, slot_count;
+    int32_t moving_input_count, moving_output_count;
+    const qb_type **inputs;
+    const qb_output *outputs;
+    const qb_step *steps;
+    const qb_slot *slots;
+    const qb_moving_slot *moving_inputs, *moving_outputs;
+    int64_t register_count;
+    int64_t scratch_offset, arena_offset, frame_size; /* bytes, in a frame */
+    int64_t arena_size;
+    _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
+};
 
 /* An eager call: looks the program up by (function, parameters, dtypes, shapes and weakness of operands), builds and compiles it on a
  * miss, and runs it. `operand[i]` may be NULL (absent). Safe from any thread. */
 qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters, int operand_count,
                           qb_tensor *const *operands, const bool *weak, qb_tensor **out, bool *out_weak);
+
+/* ---- The parts of a context */
+
+typedef struct qb_eager_cache qb_eager_cache;
+qb_status qb_eager_cache_create(qb_eager_cache **out);
+void qb_eager_cache_destroy(qb_eager_cache *cache);
+qb_eager_cache *qb_context_eager_cache(qb_context *context);
 
 #endif

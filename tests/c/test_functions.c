@@ -293,6 +293,34 @@ static void test_indexing(void)
     expect_failure("getitem", OPERANDS(x), "index=::0", QB_ERROR_VALUE, "step of a slice cannot be 0");
 }
 
+/* Indexing a tensor directly: x[..., 3:0:-2, 1:, None] of 0 ... 23 in shape (2, 4, 3). */
+static void test_tensor_index(void)
+{
+    const int64_t shape[] = {2, 4, 3}, none = QB_INDEX_ABSENT;
+    double data[24];
+    for (int i = 0; i < 24; i++)
+        data[i] = i;
+    qb_tensor *x, *y;
+    assert(qb_tensor_create(QB_FLOAT64, 3, shape, data, &x) == QB_OK);
+    const int64_t entries[] = {QB_INDEX_ELLIPSIS, none, none, none, QB_INDEX_SLICE,    3,    0,    -2,
+                               QB_INDEX_SLICE,    1,    none, none, QB_INDEX_NEW_AXIS, none, none, none};
+    qb_attribute index = qb_ints(16, entries);
+    assert(qb_tensor_index(x, &index, &y) == QB_OK);
+    assert(y->rank == 4 && y->shape[0] == 2 && y->shape[1] == 2 && y->shape[2] == 2 && y->shape[3] == 1);
+    const double expected[] = {10, 11, 4, 5, 22, 23, 16, 17};
+    assert(memcmp(y->data, expected, sizeof expected) == 0);
+    qb_tensor_release(y);
+    const int64_t row[] = {QB_INDEX_INTEGER, -1, none, none};
+    index = qb_ints(4, row);
+    assert(qb_tensor_index(x, &index, &y) == QB_OK);
+    assert(y->rank == 2 && memcmp(y->data, data + 12, 12 * sizeof *data) == 0);
+    qb_tensor_release(y);
+    const int64_t outside[] = {QB_INDEX_INTEGER, 2, none, none};
+    index = qb_ints(4, outside);
+    assert(qb_tensor_index(x, &index, &y) == QB_ERROR_INDEX);
+    qb_tensor_release(x);
+}
+
 static void test_squares_of_roots(void)
 {
     qb_value x = INPUT(QB_FLOAT64, 3), norm, square, sum, root;
@@ -423,6 +451,7 @@ int main(void)
     test_products();
     test_shapes();
     test_indexing();
+    test_tensor_index();
     test_squares_of_roots();
     test_calls_by_name();
     assert(qb_verify(graph) == QB_OK);

@@ -1,0 +1,459 @@
+/* quabla._core.Function: binding of arguments, and the way of a call to a trace or to a program. */
+#include "function.h"
+
+#include "program/program.h"
+#include "trace.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+typedef struct qbpy_function {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    const qb_function *function;
+    qbpy_state *state; /* of the module, which the type keeps alive */
+    PyObject *name;
+    PyObject *parameter_name[QB_MAX_PARAMETERS]; /* interned */
+    PyObject *weakrefs;
+} qbpy_function;
+
+/* ---- Operands */
+
+/* More elements than this, and other threads may run meanwhile. */
+enum { WORTH_RELEASING = 1 << 14, FEW_OPERANDS = 8 };
+
+/* The operands of an eager call. */
+typedef struct eager_operands {
+    qb_tensor **tensors;
+    bool *weak;
+    bool *owned; /* converted for this call */
+    int count;   /* so far */
+    int64_t size;
+} eager_operands;
+
+/* Numbers keep their kind (int or float) for the promotion rules; so do the integers of other arrays beside an array of
+ * ours. Without one, they are converted as asarray does. */
+static qb_tensor *convert_operand(qbpy_state *state, PyObject *object, bool beside_tensor, bool *weak)
+{
+    qb_tensor *tensor;
+    if (PyFloat_CheckExact(object)) {
+        double number = PyFloat_AS_DOUBLE(object);
+        *weak = true;
+        qb_status status = qb_tensor_create(QB_FLOAT64, 0, NULL, &number, &tensor);
+        return status == QB_OK ? tensor : (qb_tensor *)qbpy_raise(state, status);
+    }
+    if (beside_tensor || PyLong_Check(object) || PyFloat_Check(object))
+        return qbpy_to_operand(state, object, weak);
+    return qbpy_to_tensor(state, object, -1, weak);
+}
+
+static int collect(qbpy_state *state, const qb_function *function, PyObject *const *operands, int count,
+                   bool beside_tensor, eager_operands *out)
+{
+    for (int i = 0; i < count; i++) {
+        PyObject *object = operands[i];
+        out->owned[i] = false;
+        out->weak[i] = false;
+        out->tensors[i] = NULL;
+        if (object && qbpy_is_tensor(state, object)) {
+            out->tensors[i] = qbpy_tensor_get(object);
+            out->weak[i] = ((qbpy_tensor *)object)->weak;
+        } else if (object) {
+            if (object == Py_None) {
+                PyErr_Format(PyExc_TypeError, "%s: expected an array or a number, got None", function->name);
+                return -1;
+            }
+            out->tensors[i] = convert_operand(state, object, beside_tensor, &out->weak[i]);
+            if (!out->tensors[i])
+                return -1;
+            out->owned[i] = true;
+        }
+        out->count = i + 1;
+        out->size += out->tensors[i] ? qb_tensor_size(out->tensors[i]) : 0;
+    }
+    return 0;
+}
+
+static PyObject *run_eagerly(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
+                             const eager_operands *operands)
+{
+    qb_tensor *result = NULL;
+    bool weak = false;
+    qb_status status;
+    if (operands->size < WORTH_RELEASING) {
+        status = qb_call_eagerly(state->context, function, parameters, operands->count, operands->tensors,
+                                 operands->weak, &result, &weak);
+    } else {
+        Py_BEGIN_ALLOW_THREADS;
+        status = qb_call_eagerly(state->context, function, parameters, operands->count, operands->tensors,
+                                 operands->weak, &result, &weak);
+        Py_END_ALLOW_THREADS;
+    }
+    return status == QB_OK ? qbpy_tensor_wrap(state, result, weak) : qbpy_raise(state, status);
+}
+
+static PyObject *call_eagerly(qbpy_state *state, const qb_function *function, const qb_attribute *parameters, int count,
+                              PyObject *const *objects, bool beside_tensor)
+{
+    qb_tensor *few_tensors[FEW_OPERANDS];
+    bool few_flags[2 * FEW_OPERANDS];
+    eager_operands operands = {few_tensors, few_flags, few_flags + FEW_OPERANDS, 0, 0};
+    if (count > FEW_OPERANDS) {
+        char *memory = PyMem_Malloc((size_t)count * (sizeof *operands.tensors + 2 * sizeof *operands.weak));
+        if (!memory)
+            return PyErr_NoMemory();
+        operands.tensors = (qb_tensor **)(void *)memory;
+        operands.weak = (bool *)(memory + (size_t)count * sizeof *operands.tensors);
+        operands.owned = operands.weak + count;
+    }
+    PyObject *result = NULL;
+    if (collect(state, function, objects, count, beside_tensor, &operands) == 0)
+        result = run_eagerly(state, function, parameters, &operands);
+    for (int i = 0; i < operands.count; i++)
+        if (operands.owned[i])
+            qb_tensor_release(operands.tensors[i]);
+    if (count > FEW_OPERANDS)
+        PyMem_Free(operands.tensors);
+    return result;
+}
+
+PyObject *qbpy_call_function(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
+                             int operand_count, PyObject *const *operands)
+{
+    bool beside_tensor = false;
+    for (int i = 0; i < operand_count; i++) {
+        if (!operands[i])
+            continue;
+        if (qbpy_is_tracer(state, operands[i]))
+            return qbpy_traced_call(state, function, parameters, operand_count, operands);
+        beside_tensor = beside_tensor || qbpy_is_tensor(state, operands[i]);
+    }
+    return call_eagerly(state, function, parameters, operand_count, operands, beside_tensor);
+}
+
+PyObject *qbpy_call_power(qbpy_state *state, PyObject *a, PyObject *b)
+{
+    if (PyLong_Check(b) && !PyBool_Check(b)) {
+        int overflow;
+        long long n = PyLong_AsLongLongAndOverflow(b, &overflow);
+        if (overflow == 0 && n >= 0) {
+            const qb_attribute exponent = qb_int(n);
+            return qbpy_call_function(state, qbpy_operator.integer_power, &exponent, 1, &a);
+        }
+    }
+    return qbpy_call_function(state, qbpy_operator.power, NULL, 2, (PyObject *const[]){a, b});
+}
+
+/* ---- Binding: arguments as vectorcall passes them -> one object for each parameter */
+
+/* What was given for each parameter (borrowed); of one that takes integers one by one, the objects after it belong to
+ * it, too. */
+typedef struct binding {
+    PyObject *given[QB_MAX_PARAMETERS];
+    PyObject *const *spread;
+    Py_ssize_t spread_count;
+} binding;
+
+static int find_keyword(const qbpy_function *self, PyObject *keyword)
+{
+    int count = self->function->parameter_count;
+    for (int i = 0; i < count; i++)
+        if (self->parameter_name[i] == keyword)
+            return i;
+    for (int i = 0; i < count; i++)
+        if (PyUnicode_Compare(self->parameter_name[i], keyword) == 0)
+            return i;
+    return -1;
+}
+
+static int bind_keywords(const qbpy_function *self, PyObject *const *values, PyObject *names, binding *out)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        int place = find_keyword(self, name);
+        if (place < 0 || out->given[place]) {
+            const char *message = place < 0 ? "%U() got an unexpected keyword argument %R; the signature is %U(%s)"
+                                            : "%U() got multiple values for argument %R; the signature is %U(%s)";
+            if (!PyErr_Occurred())
+                PyErr_Format(PyExc_TypeError, message, self->name, name, self->name, self->function->call_text);
+            return -1;
+        }
+        out->given[place] = values[i];
+    }
+    return 0;
+}
+
+static int bind(const qbpy_function *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, binding *out)
+{
+    const qb_function *function = self->function;
+    int count = function->parameter_count;
+    memset(out, 0, sizeof *out);
+    if (nargs > count) {
+        if (!function->parameter[count - 1].is_spread) {
+            PyErr_Format(PyExc_TypeError, "%U() takes at most %d arguments, got %zd; the signature is %U(%s)",
+                         self->name, count, nargs, self->name, function->call_text);
+            return -1;
+        }
+        out->spread = args + count - 1;
+        out->spread_count = nargs - (count - 1);
+    }
+    for (int i = 0; i < count && i < nargs; i++)
+        out->given[i] = args[i];
+    if (kwnames && bind_keywords(self, args + nargs, kwnames, out) < 0)
+        return -1;
+    for (int i = 0; i < count; i++) {
+        if (out->given[i] || function->parameter[i].has_default)
+            continue;
+        PyErr_Format(PyExc_TypeError, "%U() misses the argument '%s'; the signature is %U(%s)", self->name,
+                     function->parameter[i].name, self->name, function->call_text);
+        return -1;
+    }
+    return 0;
+}
+
+static int convert_parameters(const qbpy_function *self, const binding *bound, qb_attribute *out, qbpy_integers *space)
+{
+    const qb_function *function = self->function;
+    int first = function->operand_parameters;
+    for (int i = first; i < function->parameter_count; i++) {
+        const qb_parameter *parameter = &function->parameter[i];
+        int status = 0;
+        if (!bound->given[i])
+            out[i - first] = parameter->default_value;
+        else if (parameter->is_spread && bound->spread_count > 0)
+            status = qbpy_parameter_from_objects(function, parameter, bound->spread, bound->spread_count,
+                                                 &out[i - first], space);
+        else
+            status =
+                qbpy_parameter_from_object(self->state, function, parameter, bound->given[i], &out[i - first], space);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* f([a, b, c], ...): the items of a sequence are the operands. */
+static PyObject *call_with_list(const qbpy_function *self, PyObject *sequence, const qb_attribute *parameters)
+{
+    const qb_function *function = self->function;
+    if (!PyList_Check(sequence) && !PyTuple_Check(sequence) && !qbpy_is_arraylike(self->state, sequence)) {
+        PyErr_Format(PyExc_TypeError, "%U() takes a list or tuple of arrays, got an object of type %.200s", self->name,
+                     Py_TYPE(sequence)->tp_name);
+        return NULL;
+    }
+    PyObject *items = PySequence_Tuple(sequence); /* of its own: conversion may run code that changes a list */
+    if (!items)
+        return NULL;
+    PyObject *result = NULL;
+    if (PyTuple_GET_SIZE(items) > INT32_MAX)
+        PyErr_Format(PyExc_ValueError, "%U(): too many arrays", self->name);
+    else
+        result = qbpy_call_function(self->state, function, parameters, (int)PyTuple_GET_SIZE(items),
+                                    &PyTuple_GET_ITEM(items, 0));
+    Py_DECREF(items);
+    return result;
+}
+
+static PyObject *call_bound(const qbpy_function *self, binding *bound)
+{
+    const qb_function *function = self->function;
+    qb_attribute parameters[QB_MAX_PARAMETERS];
+    qbpy_integers space = {.count = 0};
+    if (convert_parameters(self, bound, parameters, &space) < 0)
+        return NULL;
+    if (function->takes_operand_list)
+        return call_with_list(self, bound->given[0], parameters);
+    if (function == qbpy_operator.power)
+        return qbpy_call_power(self->state, bound->given[0], bound->given[1]);
+    for (int i = 0; i < function->operand_parameters; i++)
+        if (bound->given[i] == Py_None && function->parameter[i].has_default)
+            bound->given[i] = NULL;
+    return qbpy_call_function(self->state, function, parameters, function->operand_parameters, bound->given);
+}
+
+static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    const qbpy_function *self = (qbpy_function *)callable;
+    const qb_function *function = self->function;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    /* Only operands, all of them, by position: nothing to bind. */
+    if (!kwnames && nargs == function->parameter_count && nargs == function->required_operands &&
+        function != qbpy_operator.power)
+        return qbpy_call_function(self->state, function, NULL, (int)nargs, args);
+    binding bound;
+    return bind(self, args, nargs, kwnames, &bound) < 0 ? NULL : call_bound(self, &bound);
+}
+
+/* ---- What a function tells of itself */
+
+static PyObject *function_name(PyObject *self, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((qbpy_function *)self)->name);
+}
+
+static PyObject *function_module(PyObject *self, void *unused)
+{
+    (void)self, (void)unused;
+    return PyUnicode_InternFromString("quabla");
+}
+
+static PyObject *function_text_signature(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromFormat("(%s)", ((qbpy_function *)self)->function->call_text);
+}
+
+static const char *describe_dtypes(const qb_function *function)
+{
+    if (!function->primitive)
+        return "";
+    switch (function->takes) {
+    case QB_TAKES_ANY: return "Takes operands of any dtypes that promote to a common one; gives bool.\n";
+    case QB_TAKES_NUMERIC: return "Takes floating and integer operands; bool is a ValueError.\n";
+    case QB_TAKES_FLOATING: return "Takes floating operands, and integers as float64; bool is a ValueError.\n";
+    case QB_TAKES_TESTABLE: return "Takes any dtype; gives bool.\n";
+    case QB_TAKES_BITWISE: return "Takes bool and integer operands; floating ones are a ValueError.\n";
+    }
+    return "";
+}
+
+static PyObject *function_doc(PyObject *object, void *unused)
+{
+    (void)unused;
+    const qb_function *function = ((qbpy_function *)object)->function;
+    const char *broadcast =
+        function->required_operands > 1 ? "Operands broadcast as in NumPy, unless said otherwise. " : "";
+    const char *method = function->is_method ? "Also a method of arrays.\n" : "";
+    return PyUnicode_FromFormat(
+        "%s(%s)\n\n%s.\n\n%s%s%sWhat does not fit is a ValueError that names the shapes or dtypes.", function->name,
+        function->call_text, function->summary, describe_dtypes(function), method, broadcast);
+}
+
+static PyObject *function_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("<function quabla.%U>", ((qbpy_function *)self)->name);
+}
+
+/* Pickled by name. */
+static PyObject *function_reduce(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(((qbpy_function *)self)->name);
+}
+
+/* x.sum: the function with x as its first argument. */
+static PyObject *function_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    (void)type;
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+/* ---- The type */
+
+static int function_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    return 0;
+}
+
+static void function_dealloc(PyObject *object)
+{
+    qbpy_function *self = (qbpy_function *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs)
+        PyObject_ClearWeakRefs(object);
+    Py_XDECREF(self->name);
+    for (int i = 0; i < QB_MAX_PARAMETERS; i++)
+        Py_XDECREF(self->parameter_name[i]);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyGetSetDef function_getset[] = {
+    {"__name__", function_name, NULL, NULL, NULL},
+    {"__qualname__", function_name, NULL, NULL, NULL},
+    {"__module__", function_module, NULL, NULL, NULL},
+    {"__doc__", function_doc, NULL, NULL, NULL},
+    {"__text_signature__", function_text_signature, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef function_methods[] = {
+    {"__reduce__", function_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef function_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(qbpy_function, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(qbpy_function, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot function_slots[] = {
+    {Py_tp_dealloc, (void *)function_dealloc},
+    {Py_tp_traverse, (void *)function_traverse},
+    {Py_tp_call, (void *)PyVectorcall_Call},
+    {Py_tp_descr_get, (void *)function_get},
+    {Py_tp_repr, (void *)function_repr},
+    {Py_tp_getset, function_getset},
+    {Py_tp_methods, function_methods},
+    {Py_tp_members, function_members},
+    {0, NULL},
+};
+
+static PyType_Spec function_spec = {
+    .name = "quabla._core.Function",
+    .basicsize = sizeof(qbpy_function),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = function_slots,
+};
+
+static PyObject *make_function(qbpy_state *state, const qb_function *function)
+{
+    qbpy_function *self = PyObject_GC_New(qbpy_function, state->function_type);
+    if (!self)
+        return NULL;
+    self->vectorcall = function_vectorcall;
+    self->function = function;
+    self->state = state;
+    self->weakrefs = NULL;
+    memset(self->parameter_name, 0, sizeof self->parameter_name);
+    self->name = PyUnicode_InternFromString(function->name);
+    bool complete = self->name != NULL;
+    for (int i = 0; complete && i < function->parameter_count; i++)
+        complete = (self->parameter_name[i] = PyUnicode_InternFromString(function->parameter[i].name)) != NULL;
+    PyObject_GC_Track((PyObject *)self);
+    if (complete)
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+int qbpy_install_functions(PyObject *module)
+{
+    qbpy_state *state = qbpy_state_of(module);
+    if (qbpy_find_operators() < 0)
+        return -1;
+    state->function_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &function_spec, NULL);
+    if (!state->function_type || qbpy_add_array_attributes(state->tensor_type) < 0 ||
+        qbpy_add_array_attributes(state->trace_tensor_type) < 0)
+        return -1;
+    for (int i = 0; i < qb_function_count(); i++) {
+        const qb_function *row = qb_function_at(i);
+        PyObject *function = make_function(state, row);
+        if (!function)
+            return -1;
+        int status = PyModule_AddObjectRef(module, row->name, function);
+        if (status == 0 && row->is_method)
+            status = PyObject_SetAttrString((PyObject *)state->tensor_type, row->name, function);
+        if (status == 0 && row->is_method)
+            status = PyObject_SetAttrString((PyObject *)state->trace_tensor_type, row->name, function);
+        Py_DECREF(function);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}

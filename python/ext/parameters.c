@@ -1,0 +1,230 @@
+/* Parameters that are not arrays: from Python objects to attributes. */
+#include "function.h"
+
+static int refuse(const qb_function *function, const qb_parameter *parameter, const char *expected, PyObject *object)
+{
+    if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s: %s must be %s, got %.80R", function->name, parameter->name, expected,
+                     object);
+    }
+    return -1;
+}
+
+static int store(const qb_function *function, int64_t integer, qbpy_integers *space)
+{
+    if (space->count >= QB_MAX_INTEGERS) {
+        PyErr_Format(PyExc_ValueError, "%s: more integers than any array has axes", function->name);
+        return -1;
+    }
+    space->data[space->count++] = integer;
+    return 0;
+}
+
+/* An int, or anything with __index__. */
+static int read_integer(PyObject *object, int64_t *out)
+{
+    if (PyLong_CheckExact(object)) {
+        *out = PyLong_AsLongLong(object);
+        return *out == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *integer = PyNumber_Index(object);
+    if (!integer)
+        return -1;
+    *out = PyLong_AsLongLong(integer);
+    Py_DECREF(integer);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int store_all(const qb_function *function, PyObject *const *objects, Py_ssize_t count, qb_attribute *out,
+                     qbpy_integers *space)
+{
+    int first = space->count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t integer;
+        if (read_integer(objects[i], &integer) < 0 || store(function, integer, space) < 0)
+            return -1;
+    }
+    *out = qb_ints(space->count - first, space->data + first);
+    return 0;
+}
+
+/* An int or a tuple or list of ints. */
+static int read_integers(const qb_function *function, PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    if (!PyTuple_Check(object) && !PyList_Check(object))
+        return store_all(function, &object, 1, out, space);
+    PyObject *fast = PySequence_Tuple(object); /* a list could change while __index__ runs */
+    if (!fast)
+        return -1;
+    int status = store_all(function, &PyTuple_GET_ITEM(fast, 0), PyTuple_GET_SIZE(fast), out, space);
+    Py_DECREF(fast);
+    return status;
+}
+
+/* n, or a pair of ints or sequences of ints. */
+static int read_pairs(const qb_function *function, PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    if (!PyTuple_Check(object) && !PyList_Check(object))
+        return read_integers(function, object, out, space);
+    PyObject *pair = PySequence_Tuple(object);
+    int first = space->count, status = pair && PyTuple_GET_SIZE(pair) == 2 ? 0 : -1;
+    qb_attribute of_a = {.count = 0}, of_b = {.count = 0};
+    if (status == 0)
+        status = store(function, 0, space);
+    if (status == 0)
+        status = read_integers(function, PyTuple_GET_ITEM(pair, 0), &of_a, space);
+    if (status == 0)
+        status = read_integers(function, PyTuple_GET_ITEM(pair, 1), &of_b, space);
+    Py_XDECREF(pair);
+    if (status < 0)
+        return -1;
+    if (of_a.count != of_b.count) {
+        PyErr_Format(PyExc_ValueError, "%s: %d axes of the first operand are paired with %d of the second",
+                     function->name, (int)of_a.count, (int)of_b.count);
+        return -1;
+    }
+    space->data[first] = of_a.count;
+    *out = qb_ints(space->count - first, space->data + first);
+    return 0;
+}
+
+/* ---- Indices */
+
+static int slice_bound(PyObject *object, int64_t *out)
+{
+    *out = QB_INDEX_ABSENT;
+    if (object == Py_None)
+        return 0;
+    if (!PyIndex_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "the bounds of a slice are ints or None, got %.80R", object);
+        return -1;
+    }
+    Py_ssize_t bound =
+        PyNumber_AsSsize_t(object, NULL); /* beyond the range of a Py_ssize_t: cut, as Python's slices do */
+    if (bound == -1 && PyErr_Occurred())
+        return -1;
+    *out = bound == (Py_ssize_t)QB_INDEX_ABSENT ? bound + 1 : bound;
+    return 0;
+}
+
+static int index_entry(PyObject *object, int64_t *entry)
+{
+    entry[1] = entry[2] = entry[3] = QB_INDEX_ABSENT;
+    if (object == Py_None) {
+        entry[0] = QB_INDEX_NEW_AXIS;
+        return 0;
+    }
+    if (object == Py_Ellipsis) {
+        entry[0] = QB_INDEX_ELLIPSIS;
+        return 0;
+    }
+    if (PySlice_Check(object)) {
+        PySliceObject *slice = (PySliceObject *)object;
+        entry[0] = QB_INDEX_SLICE;
+        return slice_bound(slice->start, &entry[1]) < 0 || slice_bound(slice->stop, &entry[2]) < 0 ||
+                       slice_bound(slice->step, &entry[3]) < 0
+                   ? -1
+                   : 0;
+    }
+    entry[0] = QB_INDEX_INTEGER;
+    if (PyIndex_Check(object) && !PyBool_Check(object)) {
+        entry[1] = PyNumber_AsSsize_t(object, PyExc_IndexError);
+        return entry[1] == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    PyErr_Format(PyExc_TypeError, "arrays are indexed by ints, slices, None and ..., got %.80R", object);
+    return -1;
+}
+
+int qbpy_index_from_object(PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    Py_ssize_t count = PyTuple_Check(object) ? PyTuple_GET_SIZE(object) : 1;
+    int64_t *entry = space->data + space->count;
+    if (count > QB_MAX_INDEX || space->count + count * QB_INDEX_FIELDS > QB_MAX_INTEGERS) {
+        PyErr_Format(PyExc_IndexError, "too many indices: %zd, and arrays have %d axes at most", count, QB_MAX_RANK);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (index_entry(PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : object, entry + i * QB_INDEX_FIELDS) < 0)
+            return -1;
+    space->count += (int)count * QB_INDEX_FIELDS;
+    *out = qb_ints((int)count * QB_INDEX_FIELDS, entry);
+    return 0;
+}
+
+/* ---- Any parameter */
+
+static int read_number(PyObject *object, qb_attribute *out)
+{
+    *out = qb_none_attribute();
+    if (object == Py_None)
+        return 0;
+    double number = PyFloat_AsDouble(object);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    *out = (qb_attribute){.kind = QB_ATTRIBUTE_NUMBER, .number = number};
+    return 0;
+}
+
+int qbpy_parameter_from_object(qbpy_state *state, const qb_function *function, const qb_parameter *parameter,
+                               PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    int64_t integer;
+    int dtype, truth;
+    switch (parameter->kind) {
+    case QB_PARAMETER_INT:
+        if (read_integer(object, &integer) < 0)
+            return refuse(function, parameter, "an int", object);
+        *out = qb_int(integer);
+        return 0;
+    case QB_PARAMETER_BOOL:
+        if ((truth = PyObject_IsTrue(object)) < 0)
+            return -1;
+        *out = qb_int(truth);
+        return 0;
+    case QB_PARAMETER_NUMBER: return read_number(object, out) < 0 ? refuse(function, parameter, "a number", object) : 0;
+    case QB_PARAMETER_AXIS:
+        *out = qb_none_attribute();
+        if (object == Py_None)
+            return 0;
+        return store_all(function, &object, 1, out, space) < 0 ? refuse(function, parameter, "an int or None", object)
+                                                               : 0;
+    case QB_PARAMETER_AXES:
+        *out = qb_none_attribute();
+        if (object == Py_None)
+            return 0;
+        return read_integers(function, object, out, space) < 0
+                   ? refuse(function, parameter, "an int, a tuple of ints or None", object)
+                   : 0;
+    case QB_PARAMETER_SHAPE:
+        return read_integers(function, object, out, space) < 0
+                   ? refuse(function, parameter, "an int or a tuple of ints", object)
+                   : 0;
+    case QB_PARAMETER_DTYPE:
+        if (qbpy_optional_dtype(state, object, &dtype) < 0)
+            return -1;
+        *out = qb_int(dtype);
+        return 0;
+    case QB_PARAMETER_PAIRS:
+        return read_pairs(function, object, out, space) < 0
+                   ? refuse(function, parameter, "an int or a pair of axes", object)
+                   : 0;
+    case QB_PARAMETER_INDEX: return qbpy_index_from_object(object, out, space);
+    case QB_PARAMETER_OPERAND:
+    case QB_PARAMETER_OPERANDS: break;
+    }
+    PyErr_Format(PyExc_SystemError, "%s: parameter %s is an operand", function->name, parameter->name);
+    return -1;
+}
+
+int qbpy_parameter_from_objects(const qb_function *function, const qb_parameter *parameter, PyObject *const *objects,
+                                Py_ssize_t count, qb_attribute *out, qbpy_integers *space)
+{
+    if (store_all(function, objects, count, out, space) == 0)
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s: %s must be ints", function->name, parameter->name);
+    }
+    return -1;
+}

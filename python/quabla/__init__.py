@@ -1,0 +1,18 @@
+"""Quabla: differentiable scientific computing.
+
+A plain function over arrays is traced once, differentiated (any order, any mode), batched, compiled, and run:
+
+    import quabla as qb
+
+    step = qb.jit(qb.value_and_grad(loss))
+
+Arrays are immutable, float64 unless asked otherwise, and follow NumPy's names and rules.
+"""
+
+from . import _core, errors, tree
+from ._core import *  # noqa: F403
+from .errors import *  # noqa: F403
+from .transforms import *  # noqa: F403
+from . import optim  # noqa: E402, I001
+
+__version__ = _core.version

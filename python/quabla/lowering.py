@@ -1,0 +1,86 @@
+"""Lowering: a function's compiled program to look at, without executing anything."""
+
+import inspect
+
+from . import _core
+from .staging import ShapeDtype, as_array, is_number, trace_call, with_statics
+
+
+class Lowered:
+    """What jit(f).lower(*args) returns.
+
+    program   the traced graph
+    out_tree  structure of the result
+    """
+
+    def __init__(self, graph, out_tree, in_tree, leaves, device):
+        self.program = graph
+        self.out_tree = out_tree
+        self._in_tree = in_tree
+        self._leaves = leaves
+        self._device = device
+
+    def as_text(self):
+        """The program after dead-code elimination, folding and merging of equal nodes: one line a node, inputs named by path."""
+        return self.program.text()
+
+    def compile(self):
+        """A callable of arguments of exactly the lowered structure, shapes and dtypes."""
+        program = self.program.compile(self._device)
+
+        def run(*args, **kwargs):
+            leaves, treedef = _core.tree_flatten((args, kwargs))
+            if treedef != self._in_tree:
+                raise TypeError(f"compiled for arguments of the structure {self._in_tree}, got {treedef}")
+            inputs = []
+            for i, (leaf, expected) in enumerate(zip(leaves, self._leaves)):
+                path = _core.tree_leaf_path(treedef, i)
+                if is_number(expected):
+                    if type(leaf) is not type(expected) or leaf != expected:
+                        raise ValueError(f"compiled for the static value {expected!r} at '{path}', got {leaf!r}")
+                    continue
+                leaf = as_array(leaf, expected.dtype if is_number(leaf) else None)
+                if (leaf.shape, leaf.dtype) != (expected.shape, expected.dtype):
+                    raise ValueError(
+                        f"compiled for {expected.dtype} of shape {expected.shape} at '{path}', got {leaf.dtype} of shape {leaf.shape}"
+                    )
+                inputs.append(leaf)
+            return self.out_tree.unflatten(program.run(inputs))
+
+        return run
+
+
+def _argument_names(fun, args):
+    """The names that messages and texts give to positional arguments."""
+    try:
+        bound = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        bound = ()
+    names = [p.name for p in bound if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [names[i] if i < len(names) else f"arg{i}" for i in range(len(args))]
+
+
+def lower(fun, static_argnums, static_argnames, device, /, *args, **kwargs):
+    """Traces fun on arrays or ShapeDtype leaves; executes nothing."""
+    nums = [num + len(args) if num < 0 else num for num in static_argnums]
+    statics = [(i, arg) for i, arg in enumerate(args) if i in nums]
+    statics += [(name, value) for name, value in kwargs.items() if name in static_argnames]
+    names = [name for i, name in enumerate(_argument_names(fun, args)) if i not in nums]
+    dynamic = tuple(arg for i, arg in enumerate(args) if i not in nums)
+    named = {name: value for name, value in kwargs.items() if name not in static_argnames}
+    paths, treedef = _core.tree_flatten_with_path((dynamic, named))
+    leaves, labels = [], []
+    for (where, key, *rest), leaf in paths:
+        label = "/".join([names[key] if where == 0 else str(key), *map(str, rest)])
+        leaves.append(leaf if is_number(leaf) or isinstance(leaf, ShapeDtype) else as_array(leaf))
+        if not is_number(leaf):
+            labels.append(label)
+
+    def call(tracers):
+        tracer = iter(tracers)
+        filled = treedef.unflatten([leaf if is_number(leaf) else next(tracer) for leaf in leaves])
+        positional, keywords = with_statics(filled[0], filled[1], statics)
+        return fun(*positional, **keywords)
+
+    traced = trace_call(call, [leaf for leaf in leaves if not is_number(leaf)], labels, name="lower")
+    return Lowered(traced.graph, traced.out_tree, treedef, leaves, device)

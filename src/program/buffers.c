@@ -1,0 +1,152 @@
+/* Buffers: where stored values live. Outputs live in their tensors; the others share one arena by liveness, best fit first. */
+#include "program/plan.h"
+
+#include "base/allocate.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct gap {
+    int64_t offset, size;
+} gap;
+
+struct qb_buffers {
+    qb_plan *plan;
+    gap *gaps; /* free parts of the arena, by ascending offset, none adjacent */
+    int32_t gap_count;
+    int32_t *dying; /* of each step: the first arena value whose last reader it is; linked by `next` */
+    int32_t *next;
+    int64_t *size; /* of a value's block in the arena; 0: none, or passed on */
+};
+
+qb_buffers *qb_buffers_begin(qb_plan *plan)
+{
+    size_t values = (size_t)plan->value_count, steps = (size_t)plan->unit_count;
+    qb_buffers *b = qb_plan_scratch(plan, 1, sizeof *b);
+    if (!b)
+        return NULL;
+    *b = (qb_buffers){.plan = plan,
+                      .gaps = qb_plan_scratch(plan, values + 1, sizeof *b->gaps),
+                      .dying = qb_plan_scratch(plan, steps, sizeof *b->dying),
+                      .next = qb_plan_scratch(plan, values, sizeof *b->next),
+                      .size = qb_plan_scratch_zeroed(plan, values, sizeof *b->size)};
+    if (!b->gaps || !b->dying || !b->next || !b->size)
+        return NULL;
+    memset(b->dying, -1, steps * sizeof *b->dying);
+    return b;
+}
+
+static void remove_gap(qb_buffers *b, int32_t index)
+{
+    b->gap_count--;
+    memmove(b->gaps + index, b->gaps + index + 1, (size_t)(b->gap_count - index) * sizeof *b->gaps);
+}
+
+static int64_t take(qb_buffers *b, int64_t size)
+{
+    int32_t best = -1;
+    for (int32_t i = 0; i < b->gap_count; i++)
+        if (b->gaps[i].size >= size && (best < 0 || b->gaps[i].size < b->gaps[best].size))
+            best = i;
+    if (best < 0) { /* at the end, over a gap that ends there */
+        gap *last = b->gap_count > 0 ? &b->gaps[b->gap_count - 1] : NULL;
+        int64_t offset = b->plan->arena_size;
+        if (last && last->offset + last->size == offset) {
+            offset = last->offset;
+            b->gap_count--;
+        }
+        b->plan->arena_size = offset + size;
+        return offset;
+    }
+    int64_t offset = b->gaps[best].offset;
+    b->gaps[best].offset += size;
+    b->gaps[best].size -= size;
+    if (b->gaps[best].size == 0)
+        remove_gap(b, best);
+    return offset;
+}
+
+static void give_back(qb_buffers *b, int64_t offset, int64_t size)
+{
+    int32_t low = 0, high = b->gap_count; /* the gaps before `low` lie before the block */
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (b->gaps[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool joins_before = low > 0 && b->gaps[low - 1].offset + b->gaps[low - 1].size == offset;
+    bool joins_after = low < b->gap_count && offset + size == b->gaps[low].offset;
+    if (joins_before && joins_after) {
+        b->gaps[low - 1].size += size + b->gaps[low].size;
+        remove_gap(b, low);
+    } else if (joins_before) {
+        b->gaps[low - 1].size += size;
+    } else if (joins_after) {
+        b->gaps[low].offset = offset;
+        b->gaps[low].size += size;
+    } else {
+        memmove(b->gaps + low + 1, b->gaps + low, (size_t)(b->gap_count - low) * sizeof *b->gaps);
+        b->gaps[low] = (gap){offset, size};
+        b->gap_count++;
+    }
+}
+
+static qb_slot *add_slot(qb_buffers *b, int32_t v, qb_slot_kind kind)
+{
+    qb_plan *plan = b->plan;
+    if (!QB_GROW(plan->slots, plan->slot_count, plan->slot_capacity, 1))
+        return NULL;
+    qb_plan_value *value = &plan->values[v];
+    value->slot = plan->slot_count++;
+    qb_slot *slot = &plan->slots[value->slot];
+    *slot = (qb_slot){.kind = kind, .dtype = (qb_dtype)value->dtype, .count = value->count};
+    return slot;
+}
+
+qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
+{
+    qb_plan *plan = b->plan;
+    const qb_plan_value *value = &plan->values[v];
+    qb_slot *slot = add_slot(b, v, value->output >= 0 ? QB_SLOT_OUTPUT : QB_SLOT_ARENA);
+    if (!slot)
+        return qb_fail_memory();
+    if (slot->kind == QB_SLOT_OUTPUT) {
+        slot->index = value->output;
+        return QB_OK;
+    }
+    if (take_over >= 0) {
+        slot->offset = plan->slots[plan->values[take_over].slot].offset;
+        b->size[v] = b->size[take_over];
+        b->size[take_over] = 0;
+    } else {
+        b->size[v] = (value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        slot->offset = b->size[v] > 0 ? take(b, b->size[v]) : 0;
+    }
+    b->next[v] = b->dying[value->last_step];
+    b->dying[value->last_step] = v;
+    return QB_OK;
+}
+
+qb_status qb_buffers_retire(qb_buffers *b, int32_t step)
+{
+    for (int32_t v = b->dying[step]; v >= 0; v = b->next[v])
+        if (b->size[v] > 0)
+            give_back(b, b->plan->slots[b->plan->values[v].slot].offset, b->size[v]);
+    return QB_OK;
+}
+
+int32_t qb_buffers_slot(qb_buffers *b, int32_t v)
+{
+    const qb_plan_value *value = &b->plan->values[v];
+    if (value->slot >= 0)
+        return value->slot;
+    qb_slot *slot = add_slot(b, v, value->role == QB_ROLE_INPUT ? QB_SLOT_INPUT : QB_SLOT_CONSTANT);
+    if (!slot)
+        return -1;
+    if (value->role == QB_ROLE_INPUT)
+        slot->index = value->input;
+    else
+        slot->constant = value->constant;
+    return value->slot;
+}

@@ -1,0 +1,782 @@
+/* Programs against the reference evaluation: random graphs, every kind of reduction and product, outputs that share, threads, and
+ * memory that runs out. Most data are small integers, on which all arithmetic is exact: results must then agree bit for bit
+ * whatever was fused and in whatever order sums were taken. */
+#include "base/allocate.h"
+#include "graph_reference.h"
+#include "ops/build.h"
+#include "program/program.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+static qb_context *context;
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            (void)fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                                      \
+            (void)fprintf(stderr, __VA_ARGS__);                                                                        \
+            (void)fprintf(stderr, " [%s]\n", qb_error_message());                                                      \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+#define OK(call) CHECK((call) == QB_OK, "failed")
+
+static uint64_t random_state = 88172645463325252u;
+
+static int64_t pick(int64_t n) /* 0 .. n-1 */
+{
+    random_state ^= random_state << 13; /* Marsaglia's xorshift */
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (int64_t)((random_state >> 11) % (uint64_t)n);
+}
+
+static qb_tensor *random_tensor(qb_dtype dtype, int rank, const int64_t *shape)
+{
+    qb_tensor *tensor;
+    OK(qb_tensor_create(dtype, rank, shape, NULL, &tensor));
+    size_t size = qb_dtype_size(dtype);
+    bool is_signed = qb_dtype_kind(dtype) == 'f' || qb_dtype_kind(dtype) == 'i';
+    for (int64_t i = 0; i < tensor->size; i++)
+        qb_dtype_store_integer(dtype, is_signed ? pick(9) - 4 : pick(dtype == QB_BOOL ? 2 : 5),
+                               (char *)tensor->data + (size_t)i * size);
+    return tensor;
+}
+
+static bool same_bits(const qb_tensor *a, const qb_tensor *b)
+{
+    if (a->dtype != b->dtype || !qb_shape_equal(a->rank, a->shape, b->rank, b->shape))
+        return false;
+    size_t size = qb_dtype_size(a->dtype);
+    for (int64_t i = 0; i < a->size; i++) { /* as numbers: the sign of a zero sum depends on the order */
+        double x = qb_dtype_load(a->dtype, (char *)a->data + (size_t)i * size);
+        double y = qb_dtype_load(b->dtype, (char *)b->data + (size_t)i * size);
+        if (x != y && !(x != x && y != y))
+            return false;
+    }
+    return true;
+}
+
+static void report(const qb_graph *graph, const qb_program *program)
+{
+    char *text;
+    if (qb_graph_text(graph, &text) == QB_OK)
+        (void)fprintf(stderr, "%s\n", text);
+    if (qb_program_text(program, &text) == QB_OK)
+        (void)fprintf(stderr, "%s\n", text);
+}
+
+/* Compiles, runs twice (the second time in a used frame) and compares with the reference. */
+static void check_graph(const qb_graph *graph, qb_tensor *const *inputs, const char *what)
+{
+    enum { MOST = 32 };
+    qb_tensor *expected[MOST], *got[MOST];
+    qb_program *program;
+    CHECK(graph->output_count <= MOST, "%s", what);
+    CHECK(qb_compile(context, graph, "cpu", &program) == QB_OK, "%s", what);
+    reference_run(graph, inputs, expected);
+    for (int round = 0; round < 2; round++) {
+        CHECK(qb_run(program, inputs, got) == QB_OK, "%s", what);
+        for (int i = 0; i < graph->output_count; i++) {
+            if (!same_bits(expected[i], got[i])) {
+                report(graph, program);
+                CHECK(false, "%s: output %d of run %d differs", what, i, round);
+            }
+            qb_tensor_release(got[i]);
+        }
+    }
+    for (int i = 0; i < graph->output_count; i++)
+        qb_tensor_release(expected[i]);
+    qb_program_release(program);
+}
+
+static qb_value input(qb_graph *graph, qb_dtype dtype, int rank, const int64_t *shape)
+{
+    qb_value value;
+    OK(qb_graph_input(graph, NULL, dtype, rank, shape, &value));
+    return value;
+}
+
+static void output(qb_graph *graph, qb_value value)
+{
+    OK(qb_graph_take_status(graph));
+    OK(qb_graph_output(graph, value));
+}
+
+/* ---- Random graphs */
+
+typedef struct sampler {
+    qb_graph *graph;
+    qb_value values[64];
+    int count;
+} sampler;
+
+static qb_value any(const sampler *s)
+{
+    return s->values[pick(s->count)];
+}
+
+static const qb_value_info *info_of(const sampler *s, qb_value value)
+{
+    return &s->graph->values[value];
+}
+
+static bool is_number(const sampler *s, qb_value value)
+{
+    return info_of(s, value)->dtype != QB_BOOL;
+}
+
+/* Keeps numbers small, so that everything stays exact. */
+static qb_value clip(sampler *s, qb_value x)
+{
+    if (!is_number(s, x) || qb_dtype_kind(info_of(s, x)->dtype) == 'u')
+        return x;
+    return qb_max(s->graph, qb_min(s->graph, x, qb_splat_like(s->graph, x, 8)), qb_splat_like(s->graph, x, -8));
+}
+
+/* Something of the type of `like`: another value of that type, a broadcast of one, or a constant. */
+static qb_value partner(sampler *s, qb_value like)
+{
+    const qb_value_info info = *info_of(s, like);
+    for (int attempt = 0; attempt < 20; attempt++) {
+        qb_value other = any(s);
+        const qb_value_info *o = info_of(s, other);
+        if (o->dtype != info.dtype)
+            continue;
+        if (qb_shape_equal(o->rank, o->shape, info.rank, info.shape))
+            return other;
+        bool fits = o->rank <= info.rank;
+        for (int i = 0; fits && i < o->rank; i++)
+            fits = o->shape[i] == 1 || o->shape[i] == info.shape[info.rank - o->rank + i];
+        if (fits)
+            return qb_broadcast_to(s->graph, other, info.rank, info.shape);
+    }
+    return qb_splat_like(s->graph, like, (double)pick(4));
+}
+
+static qb_value sample_elementwise(sampler *s)
+{
+    qb_graph *g = s->graph;
+    qb_value a = any(s);
+    if (!is_number(s, a)) {
+        if (pick(2)) {
+            qb_value b = partner(s, a);
+            return pick(2) ? qb_bit_and(g, a, b) : qb_bit_xor(g, a, b);
+        }
+        const qb_value_info info = *info_of(s, a);
+        qb_value number = qb_convert(g, a, pick(2) ? QB_FLOAT64 : QB_INT32);
+        (void)info;
+        return qb_select(g, a, number, partner(s, number));
+    }
+    switch (pick(10)) {
+    case 0: return qb_neg(g, a);
+    case 1: return qb_dtype_kind(info_of(s, a)->dtype) == 'u' ? a : qb_abs(g, a);
+    case 2: return qb_sign(g, a);
+    case 3: return qb_add(g, a, partner(s, a));
+    case 4: return qb_sub(g, a, partner(s, a));
+    case 5: return qb_mul(g, a, partner(s, a));
+    case 6: return qb_max(g, a, partner(s, a));
+    case 7: return qb_less(g, a, partner(s, a));
+    case 8: return qb_convert(g, a, (qb_dtype[]){QB_FLOAT64, QB_FLOAT32, QB_INT32, QB_INT64, QB_BOOL}[pick(5)]);
+    default: return qb_stop_gradient(g, a);
+    }
+}
+
+static qb_value sample_reshape(sampler *s, qb_value a)
+{
+    const qb_value_info *info = info_of(s, a);
+    int64_t shape[QB_MAX_RANK];
+    int rank = 0;
+    if (info->rank > 1 && pick(2)) { /* merge two axes */
+        int at = (int)pick(info->rank - 1);
+        for (int i = 0; i < info->rank; i++) {
+            if (i == at + 1)
+                shape[rank - 1] *= info->shape[i];
+            else
+                shape[rank++] = info->shape[i];
+        }
+    } else { /* split one, or add one */
+        int at = (int)pick(info->rank + 1);
+        for (int i = 0; i <= info->rank; i++) {
+            if (i == at)
+                shape[rank++] = 1;
+            if (i == info->rank)
+                break;
+            int64_t extent = info->shape[i];
+            int64_t factor = extent % 2 == 0 && extent > 0 ? 2 : extent % 3 == 0 && extent > 0 ? 3 : 1;
+            if (pick(2) && factor > 1) {
+                shape[rank++] = extent / factor;
+                extent = factor;
+            }
+            shape[rank++] = extent;
+        }
+    }
+    return qb_reshape(s->graph, a, rank, shape);
+}
+
+static qb_value sample_view(sampler *s)
+{
+    qb_graph *g = s->graph;
+    qb_value a = any(s);
+    const qb_value_info info = *info_of(s, a);
+    int64_t x[QB_MAX_RANK], y[QB_MAX_RANK], z[QB_MAX_RANK];
+    if (info.rank > 6)
+        return a;
+    switch (pick(5)) {
+    case 0: return sample_reshape(s, a);
+    case 1:
+        for (int i = 0; i < info.rank; i++)
+            x[i] = i;
+        for (int i = info.rank - 1; i > 0; i--) {
+            int64_t k = pick(i + 1), t = x[i];
+            x[i] = x[k];
+            x[k] = t;
+        }
+        return qb_permute(g, a, info.rank, x);
+    case 2:
+        for (int i = 0; i < info.rank; i++) {
+            x[i] = info.shape[i] > 0 ? pick(info.shape[i]) : 0;
+            y[i] = x[i] + pick(info.shape[i] - x[i] + 1);
+            z[i] = 1 + pick(3);
+            if (pick(2))
+                x[i] = 0, y[i] = info.shape[i], z[i] = 1;
+        }
+        return qb_slice(g, a, x, y, z);
+    case 3: {
+        int count = 0;
+        for (int i = 0; i < info.rank; i++)
+            if (pick(2))
+                x[count++] = i;
+        return qb_reverse(g, a, count, x);
+    }
+    default: {
+        int rank = 0, next = 0;
+        for (int i = 0; i <= info.rank; i++) {
+            if (pick(4) == 0)
+                x[rank++] = 1 + pick(3);
+            if (i < info.rank) {
+                y[next++] = rank;
+                x[rank++] = info.shape[i] == 1 && pick(2) ? 1 + pick(4) : info.shape[i];
+            }
+        }
+        return qb_broadcast(g, a, rank, x, y);
+    }
+    }
+}
+
+static qb_value sample_reduce(sampler *s)
+{
+    qb_graph *g = s->graph;
+    qb_value a = any(s);
+    const qb_value_info info = *info_of(s, a);
+    int64_t axes[QB_MAX_RANK];
+    int count = 0, kind = (int)pick(4);
+    bool empty = false;
+    for (int i = 0; i < info.rank; i++) {
+        if (pick(2))
+            axes[count++] = i;
+        empty = empty || info.shape[i] == 0;
+    }
+    if (kind == 1 && is_number(s, a)) /* products of signs stay exact */
+        return qb_dtype_kind(info.dtype) == 'u' ? a : qb_reduce_prod(g, qb_sign(g, a), count, axes);
+    if (kind == 2 && !empty)
+        return qb_reduce_max(g, a, count, axes);
+    if (kind == 3 && !empty)
+        return qb_reduce_min(g, a, count, axes);
+    return is_number(s, a) ? qb_reduce_sum(g, a, count, axes) : a;
+}
+
+/* The product of two values over axes of equal extents, paired at random. */
+static qb_value sample_dot(sampler *s)
+{
+    qb_value a = any(s), b = a;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        b = any(s);
+        if (info_of(s, b)->dtype == info_of(s, a)->dtype)
+            break;
+    }
+    const qb_value_info ia = *info_of(s, a), ib = *info_of(s, b);
+    if (ia.dtype != ib.dtype || !is_number(s, a))
+        return a;
+    int64_t contract[2][QB_MAX_RANK], batch[2][QB_MAX_RANK];
+    int contracted = 0, batched = 0;
+    bool used[QB_MAX_RANK] = {false};
+    double size = 1;
+    for (int i = 0; i < ia.rank; i++) {
+        size *= (double)ia.shape[i];
+        for (int k = 0; k < ib.rank; k++) {
+            if (used[k] || ia.shape[i] != ib.shape[k] || pick(3) == 0)
+                continue;
+            used[k] = true;
+            size /= (double)(ib.shape[k] > 0 ? ib.shape[k] : 1);
+            if (pick(3)) {
+                contract[0][contracted] = i;
+                contract[1][contracted++] = k;
+            } else {
+                batch[0][batched] = i;
+                batch[1][batched++] = k;
+            }
+            break;
+        }
+    }
+    for (int k = 0; k < ib.rank; k++)
+        size *= (double)ib.shape[k];
+    if (ia.rank + ib.rank - contracted * 2 - batched > 7 || size > 1e4)
+        return a;
+    return qb_dot(s->graph, a, b, contracted, contract[0], contract[1], batched, batch[0], batch[1]);
+}
+
+static qb_value sample_call(sampler *s)
+{
+    qb_value a = any(s);
+    const qb_value_info info = *info_of(s, a);
+    int64_t low[QB_MAX_RANK], high[QB_MAX_RANK], interior[QB_MAX_RANK];
+    if (info.rank > 0 && pick(2)) {
+        qb_value operands[] = {a, a, partner(s, a)};
+        return qb_concat(s->graph, 3, operands, (int)pick(info.rank));
+    }
+    for (int i = 0; i < info.rank; i++) {
+        low[i] = pick(3);
+        high[i] = pick(2);
+        interior[i] = pick(4) == 0;
+    }
+    return is_number(s, a) ? qb_pad(s->graph, a, low, high, interior) : a;
+}
+
+static void sample_graph(int round)
+{
+    static const int64_t shapes[][4] = {{2, 3, 4}, {3, 4}, {4}, {1, 4}, {300, 4}, {3, 300}, {700}, {40, 33}, {2, 200, 3}, {0, 4}, {8, 32}};
+    static const int ranks[] = {3, 2, 1, 2, 2, 2, 1, 2, 3, 2, 2};
+    static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT64, QB_FLOAT32, QB_INT32, QB_INT64, QB_BOOL, QB_UINT32};
+    sampler s = {0};
+    qb_tensor *inputs[4];
+    OK(qb_graph_create(&s.graph));
+    int shape = (int)pick(11), input_count = 1 + (int)pick(4);
+    qb_dtype dtype = dtypes[pick(7)];
+    for (int i = 0; i < input_count; i++) {
+        if (pick(3) == 0)
+            shape = (int)pick(11);
+        if (pick(4) == 0)
+            dtype = dtypes[pick(7)];
+        s.values[s.count++] = input(s.graph, dtype, ranks[shape], shapes[shape]);
+        inputs[i] = random_tensor(dtype, ranks[shape], shapes[shape]);
+    }
+    int operations = 1 + (int)pick(30);
+    for (int i = 0; i < operations; i++) {
+        int64_t kind = pick(20);
+        qb_value value = kind < 10   ? sample_elementwise(&s)
+                         : kind < 14 ? sample_view(&s)
+                         : kind < 17 ? sample_reduce(&s)
+                         : kind < 19 ? sample_dot(&s)
+                                     : sample_call(&s);
+        value = clip(&s, value);
+        OK(qb_graph_take_status(s.graph));
+        if (qb_value_size(s.graph, value) <= 20000)
+            s.values[s.count++] = value;
+    }
+    int outputs = 1 + (int)pick(4);
+    for (int i = 0; i < outputs; i++)
+        output(s.graph, s.values[s.count - 1 - (int)pick(s.count < 4 ? s.count : 4)]);
+    char what[64];
+    (void)snprintf(what, sizeof what, "random graph %d", round);
+    check_graph(s.graph, inputs, what);
+    for (int i = 0; i < input_count; i++)
+        qb_tensor_release(inputs[i]);
+    qb_graph_release(s.graph);
+}
+
+/* ---- Reductions: every subset of axes */
+
+typedef qb_value (*reducer)(qb_graph *, qb_value, int, const int64_t *);
+
+static void check_reduction(qb_dtype dtype, int kind, int rank, const int64_t *shape, unsigned subset, bool fused)
+{
+    static const reducer reducers[] = {qb_reduce_sum, qb_reduce_prod, qb_reduce_max, qb_reduce_min};
+    qb_graph *graph;
+    int64_t axes[QB_MAX_RANK];
+    int count = 0;
+    bool empty = false;
+    for (int i = 0; i < rank; i++) {
+        if (subset >> i & 1) {
+            axes[count++] = i;
+            empty = empty || shape[i] == 0;
+        }
+    }
+    if ((kind >= 2 && empty) || (kind < 2 && dtype == QB_BOOL))
+        return;
+    OK(qb_graph_create(&graph));
+    qb_value x = input(graph, dtype, rank, shape), y = x;
+    if (fused)
+        y = dtype == QB_BOOL ? qb_bit_not(graph, x) : qb_add(graph, x, x);
+    if (kind == 1)
+        y = qb_max(graph, qb_min(graph, y, qb_splat_like(graph, y, 1)), qb_splat_like(graph, y, qb_dtype_kind(dtype) == 'u' ? 1 : -1));
+    output(graph, reducers[kind](graph, y, count, axes));
+    if (fused)
+        output(graph, y);
+    qb_tensor *tensor = random_tensor(dtype, rank, shape);
+    char what[128];
+    (void)snprintf(what, sizeof what, "reduction %d of %s over axes %x", kind, qb_print_type(dtype, rank, shape).text, subset);
+    check_graph(graph, &tensor, what);
+    qb_tensor_release(tensor);
+    qb_graph_release(graph);
+}
+
+static void check_reductions(void)
+{
+    static const int64_t shapes[][4] = {{5},        {1},      {257},        {700},         {3, 4},     {2, 3, 4},    {2, 0, 3},
+                                        {1, 5, 1},  {300, 7}, {7, 300},     {20, 30, 10},  {2, 3, 4, 2}, {2, 40, 150}, {3, 17},
+                                        {40, 16, 2}, {1000, 3}, {2, 300, 129}, {3, 1, 20, 30}};
+    static const int ranks[] = {1, 1, 1, 1, 2, 3, 3, 3, 2, 2, 3, 4, 3, 2, 3, 2, 3, 4};
+    static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT32, QB_INT64, QB_INT32, QB_UINT32, QB_UINT64, QB_BOOL};
+    for (size_t s = 0; s < sizeof ranks / sizeof *ranks; s++)
+        for (unsigned subset = 0; subset < 1u << ranks[s]; subset++)
+            for (int kind = 0; kind < 4; kind++)
+                for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+                    check_reduction(dtypes[d], kind, ranks[s], shapes[s], subset, (subset + (unsigned)kind + d) % 2);
+}
+
+/* A sum of many terms of one sign: the error must grow with the logarithm of their number. */
+static void check_accuracy(qb_dtype dtype, int64_t rows, int64_t columns, double tolerance)
+{
+    qb_graph *graph;
+    OK(qb_graph_create(&graph));
+    qb_value x = input(graph, dtype, 2, (int64_t[]){rows, columns});
+    output(graph, qb_reduce_sum(graph, x, 1, (int64_t[]){0}));
+    output(graph, qb_reduce_sum(graph, x, 2, (int64_t[]){0, 1}));
+    qb_tensor *tensor, *sums[2];
+    OK(qb_tensor_create(dtype, 2, (int64_t[]){rows, columns}, NULL, &tensor));
+    long double *exact = calloc((size_t)columns, sizeof *exact), total = 0;
+    CHECK(exact, "memory");
+    for (int64_t i = 0; i < rows * columns; i++) {
+        void *element = (char *)tensor->data + (size_t)i * qb_dtype_size(dtype);
+        qb_dtype_store(dtype, 0.1 + (double)pick(1 << 20) / (1 << 20), element);
+        exact[i % columns] += (long double)qb_dtype_load(dtype, element);
+        total += (long double)qb_dtype_load(dtype, element);
+    }
+    qb_program *program;
+    OK(qb_compile(context, graph, "cpu", &program));
+    OK(qb_run(program, &tensor, sums));
+    for (int64_t i = 0; i < columns; i++) {
+        double sum = qb_dtype_load(dtype, (char *)sums[0]->data + (size_t)i * qb_dtype_size(dtype));
+        CHECK(fabsl(sum / exact[i] - 1) < tolerance, "column %d of %d rows: error %g", (int)i, (int)rows, (double)(sum / exact[i] - 1));
+    }
+    double sum = qb_dtype_load(dtype, sums[1]->data);
+    CHECK(fabsl(sum / total - 1) < tolerance, "%d terms: error %g", (int)(rows * columns), (double)(sum / total - 1));
+    qb_tensor_release(tensor);
+    qb_tensor_release(sums[0]);
+    qb_tensor_release(sums[1]);
+    qb_program_release(program);
+    qb_graph_release(graph);
+    free(exact);
+}
+
+/* ---- Products: a (batch, m, k) with b (batch, k, n), axes of both stored in every order, the result maybe transposed */
+
+static void check_product(qb_dtype dtype, const int64_t *sizes, int order_a, int order_b, bool flip, bool with_views)
+{
+    static const int64_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    int64_t a_shape[3], b_shape[3], a_place[3], b_place[3];
+    const int64_t a_sizes[] = {sizes[0], sizes[1], sizes[3]}, b_sizes[] = {sizes[0], sizes[3], sizes[2]};
+    for (int i = 0; i < 3; i++) {
+        a_shape[i] = a_sizes[orders[order_a][i]];
+        b_shape[i] = b_sizes[orders[order_b][i]];
+        a_place[orders[order_a][i]] = i;
+        b_place[orders[order_b][i]] = i;
+    }
+    qb_graph *graph;
+    OK(qb_graph_create(&graph));
+    qb_value a = input(graph, dtype, 3, a_shape), b = input(graph, dtype, 3, b_shape);
+    if (with_views) { /* strides of all kinds */
+        int64_t twice[3] = {a_shape[0], a_shape[1], a_shape[2] * 2}, none[3] = {0}, steps[3] = {1, 1, 2};
+        a = qb_concat(graph, 2, (qb_value[]){a, a}, 2);
+        a = qb_slice(graph, a, none, twice, steps);
+        b = qb_reverse(graph, b, 1, (int64_t[]){b_place[1]});
+    }
+    qb_value c = qb_dot(graph, a, b, 1, &a_place[2], &b_place[1], 1, &a_place[0], &b_place[0]);
+    if (flip)
+        c = qb_permute(graph, c, 3, (int64_t[]){0, 2, 1});
+    output(graph, c);
+    output(graph, qb_add(graph, c, c));
+    qb_tensor *inputs[] = {random_tensor(dtype, 3, a_shape), random_tensor(dtype, 3, b_shape)};
+    char what[128];
+    (void)snprintf(what, sizeof what, "product %s orders %d %d flip %d views %d", qb_print_type(dtype, 4, sizes).text, order_a, order_b,
+                   flip, with_views);
+    check_graph(graph, inputs, what);
+    qb_tensor_release(inputs[0]);
+    qb_tensor_release(inputs[1]);
+    qb_graph_release(graph);
+}
+
+static void check_products(void)
+{
+    static const int64_t sizes[][4] = {/* batch, m, n, k */
+                                       {1, 1, 1, 1},  {1, 64, 32, 32}, {1, 64, 1, 32}, {1, 1, 64, 32}, {2, 3, 4, 5},  {1, 70, 80, 1}, {1, 70, 80, 2},
+                                       {3, 20, 20, 20}, {5, 1, 1, 300},  {1, 0, 3, 2},   {1, 3, 2, 0},   {0, 2, 2, 2},  {1, 100, 1, 100}, {4, 100, 1, 70},
+                                       {1, 33, 2, 65}, {7, 2, 3, 4}, {1, 1, 9, 3}, {2, 37, 5, 3}, {1, 300, 3, 3}};
+    static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT32, QB_INT64, QB_INT32, QB_UINT32};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int order_a = 0; order_a < 6; order_a++)
+            for (int order_b = 0; order_b < 6; order_b++)
+                for (int variant = 0; variant < 4; variant++)
+                    check_product(dtypes[(size_t)(order_a + order_b + variant) % 5], sizes[s], order_a, order_b, variant & 1,
+                                  variant & 2);
+}
+
+/* ---- Outputs that are inputs, constants, each other, reshapes of each other */
+
+static void check_outputs(void)
+{
+    qb_graph *graph;
+    OK(qb_graph_create(&graph));
+    qb_value x = input(graph, QB_FLOAT64, 2, (int64_t[]){3, 4}), c, y;
+    qb_tensor *constant = random_tensor(QB_FLOAT64, 2, (int64_t[]){3, 4}), *inputs[1], *outputs[9];
+    OK(qb_graph_constant(graph, constant, &c));
+    y = qb_add(graph, x, c);
+    output(graph, x);
+    output(graph, c);
+    output(graph, y);
+    output(graph, y);
+    output(graph, qb_reshape(graph, y, 1, (int64_t[]){12}));
+    output(graph, qb_reshape(graph, x, 1, (int64_t[]){12}));
+    output(graph, qb_permute(graph, y, 2, (int64_t[]){1, 0}));
+    output(graph, qb_splat(graph, QB_INT32, 1, (int64_t[]){700}, 3));
+    output(graph, qb_reduce_sum(graph, x, 0, NULL));
+    inputs[0] = random_tensor(QB_FLOAT64, 2, (int64_t[]){3, 4});
+    check_graph(graph, inputs, "outputs");
+    qb_program *program;
+    OK(qb_compile(context, graph, "cpu", &program));
+    qb_graph_release(graph);
+    OK(qb_run(program, inputs, outputs));
+    CHECK(outputs[0] == inputs[0] && outputs[8] == inputs[0], "an input that is an output is the same tensor");
+    CHECK(outputs[1] == constant && outputs[2] == outputs[3], "constants and equal outputs are one tensor");
+    qb_tensor *wrong = random_tensor(QB_FLOAT64, 2, (int64_t[]){4, 3}), *untouched = outputs[0];
+    CHECK(qb_run(program, &wrong, outputs) == QB_ERROR_VALUE && outputs[0] == untouched, "a wrong shape is an error");
+    CHECK(strstr(qb_error_message(), "float64[4,3]") && strstr(qb_error_message(), "float64[3,4]"), "shapes are named");
+    for (int i = 0; i < 9; i++)
+        qb_tensor_release(outputs[i]);
+    qb_tensor_release(wrong);
+    qb_tensor_release(inputs[0]);
+    qb_tensor_release(constant);
+    qb_program_release(program);
+}
+
+static void check_devices(void)
+{
+    qb_graph *graph;
+    qb_program *program = NULL;
+    OK(qb_graph_create(&graph));
+    output(graph, input(graph, QB_FLOAT64, 0, NULL));
+    static const char *const absent[] = {"cuda", "cuda:1", "opencl", "opencl:0", "mlx"};
+    static const char *const unknown[] = {"gpu", "cuda:", "cuda:x", "cpux", "", "mlx:0"};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        CHECK(qb_compile(context, graph, absent[i], &program) == QB_ERROR_UNSUPPORTED &&
+                  strcmp(qb_error_device(), absent[i]) == 0 && strstr(qb_error_message(), "librar") || strstr(qb_error_message(), "loader"),
+              "%s", absent[i]);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        CHECK(qb_compile(context, graph, unknown[i], &program) == QB_ERROR_VALUE && strstr(qb_error_message(), "\"cpu\""), "%s",
+              unknown[i]);
+    CHECK(program == NULL, "out parameters are untouched");
+    qb_graph_release(graph);
+}
+
+/* ---- A graph with every kind of step, used by the tests of threads and of memory */
+
+static qb_graph *mixed_graph(int64_t points)
+{
+    qb_graph *g;
+    OK(qb_graph_create(&g));
+    qb_value x = input(g, QB_FLOAT64, 2, (int64_t[]){points, 8}), w = input(g, QB_FLOAT64, 2, (int64_t[]){8, 8});
+    qb_value b = input(g, QB_FLOAT64, 1, (int64_t[]){8});
+    qb_value h = qb_dot(g, x, w, 1, (int64_t[]){1}, (int64_t[]){0}, 0, NULL, NULL);
+    h = qb_add(g, h, qb_broadcast_to(g, b, 2, (int64_t[]){points, 8}));
+    qb_value square = qb_mul(g, h, h), t = qb_permute(g, square, 2, (int64_t[]){1, 0});
+    qb_value p = qb_concat(g, 2, (qb_value[]){t, t}, 0);
+    output(g, qb_reduce_sum(g, square, 2, (int64_t[]){0, 1}));
+    output(g, qb_reduce_sum(g, qb_mul(g, square, qb_splat_like(g, square, 3)), 1, (int64_t[]){0}));
+    output(g, p);
+    output(g, qb_reduce_max(g, p, 1, (int64_t[]){1}));
+    return g;
+}
+
+enum { MIXED_INPUTS = 3, MIXED_OUTPUTS = 4 };
+
+static void mixed_inputs(const qb_graph *graph, qb_tensor **inputs)
+{
+    for (int i = 0; i < MIXED_INPUTS; i++) {
+        const qb_value_info *info = &graph->values[graph->inputs[i]];
+        inputs[i] = random_tensor(info->dtype, info->rank, info->shape);
+    }
+}
+
+typedef struct worker {
+    qb_program *program;
+    qb_tensor *inputs[MIXED_INPUTS], *expected[MIXED_OUTPUTS];
+    int wrong;
+} worker;
+
+static void *work(void *argument)
+{
+    worker *w = argument;
+    for (int round = 0; round < 200; round++) {
+        qb_tensor *outputs[MIXED_OUTPUTS];
+        if (qb_run(w->program, w->inputs, outputs) != QB_OK) {
+            w->wrong++;
+            continue;
+        }
+        for (int i = 0; i < MIXED_OUTPUTS; i++) {
+            w->wrong += !same_bits(outputs[i], w->expected[i]);
+            qb_tensor_release(outputs[i]);
+        }
+    }
+    return NULL;
+}
+
+static void check_threads(void)
+{
+    enum { THREADS = 4 };
+    qb_graph *graph = mixed_graph(200);
+    qb_program *program;
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    OK(qb_compile(context, graph, "cpu", &program));
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (worker){.program = program};
+        mixed_inputs(graph, workers[i].inputs);
+        reference_run(graph, workers[i].inputs, workers[i].expected);
+        CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0, "thread");
+    }
+    for (int i = 0; i < THREADS; i++) {
+        (void)pthread_join(threads[i], NULL);
+        CHECK(workers[i].wrong == 0, "%d wrong runs in thread %d", workers[i].wrong, i);
+        for (int k = 0; k < MIXED_INPUTS; k++)
+            qb_tensor_release(workers[i].inputs[k]);
+        for (int k = 0; k < MIXED_OUTPUTS; k++)
+            qb_tensor_release(workers[i].expected[k]);
+    }
+    qb_program_release(program);
+    qb_graph_release(graph);
+}
+
+/* ---- Memory that runs out */
+
+static qb_status compile_and_run(const qb_graph *graph, qb_tensor *const *inputs)
+{
+    qb_program *program;
+    qb_tensor *outputs[MIXED_OUTPUTS];
+    char *text;
+    QB_TRY(qb_compile(context, graph, "cpu", &program));
+    qb_status status = qb_run(program, inputs, outputs);
+    for (int i = 0; status == QB_OK && i < MIXED_OUTPUTS; i++)
+        qb_tensor_release(outputs[i]);
+    if (status == QB_OK)
+        status = qb_program_text(program, &text);
+    if (status == QB_OK)
+        qb_text_free(text);
+    qb_program_release(program);
+    return status;
+}
+
+static qb_status call_in_new_context(qb_tensor *x)
+{
+    qb_context *fresh;
+    qb_tensor *out = NULL;
+    QB_TRY(qb_context_create(&fresh));
+    const qb_function *add = qb_function_at(qb_function_find("add"));
+    qb_status status = qb_call_eagerly(fresh, add, NULL, 2, (qb_tensor *[]){x, x}, NULL, &out, NULL);
+    if (status == QB_OK)
+        qb_tensor_release(out);
+    qb_context_destroy(fresh);
+    return status;
+}
+
+static void check_memory(void)
+{
+    qb_graph *graph = mixed_graph(100);
+    qb_tensor *inputs[MIXED_INPUTS];
+    mixed_inputs(graph, inputs);
+    for (int which = 0; which < 2; which++) {
+        int64_t n = 1;
+        for (bool reached = true; reached; n++) {
+            qb_allocate_fail_at(n);
+            qb_status status = which == 0 ? compile_and_run(graph, inputs) : call_in_new_context(inputs[0]);
+            reached = qb_allocate_has_failed();
+            qb_allocate_fail_at(0);
+            CHECK(status == (reached ? QB_ERROR_MEMORY : QB_OK), "allocation %d of part %d: status %d", (int)n, which, (int)status);
+        }
+        CHECK(n > 10, "only %d allocations", (int)n);
+    }
+    for (int i = 0; i < MIXED_INPUTS; i++)
+        qb_tensor_release(inputs[i]);
+    qb_graph_release(graph);
+}
+
+/* ---- Eager calls */
+
+static qb_tensor *scalar(double x)
+{
+    qb_tensor *tensor;
+    OK(qb_tensor_create(QB_FLOAT64, 0, NULL, &x, &tensor));
+    return tensor;
+}
+
+static void check_eager(void)
+{
+    const qb_function *multiply = qb_function_at(qb_function_find("multiply")), *sum = qb_function_at(qb_function_find("sum"));
+    CHECK(multiply && sum, "functions");
+    bool weak = true, weaks[] = {false, true};
+    for (int64_t n = 0; n < 5000; n++) { /* more shapes than the cache holds, then old ones again */
+        int64_t extent = n < 4500 ? n : n - 4500;
+        qb_tensor *x = random_tensor(QB_FLOAT32, 1, &extent), *factor = scalar((double)n), *out;
+        OK(qb_call_eagerly(context, multiply, NULL, 2, (qb_tensor *[]){x, factor}, weaks, &out, &weak));
+        CHECK(out->dtype == QB_FLOAT32 && out->size == extent && !weak, "%d: %s", (int)n, qb_dtype_name(out->dtype));
+        for (int64_t i = 0; i < extent; i += 97)
+            CHECK(((float *)out->data)[i] == ((float *)x->data)[i] * (float)n, "element %d", (int)i);
+        qb_tensor_release(x);
+        qb_tensor_release(factor);
+        qb_tensor_release(out);
+    }
+}
+
+/* A chain of many thousand operations is compiled in one piece, quickly. */
+static void check_long_chain(void)
+{
+    qb_graph *graph;
+    OK(qb_graph_create(&graph));
+    qb_value x = input(graph, QB_FLOAT64, 1, (int64_t[]){8}), y = x;
+    for (int i = 0; i < 20000; i++)
+        y = i % 3 == 0 ? qb_add(graph, y, x) : i % 3 == 1 ? qb_min(graph, y, qb_splat_like(graph, y, 8)) : qb_neg(graph, y);
+    output(graph, y);
+    qb_tensor *tensor = random_tensor(QB_FLOAT64, 1, (int64_t[]){8});
+    struct timespec start, end;
+    (void)timespec_get(&start, TIME_UTC);
+    check_graph(graph, &tensor, "long chain");
+    (void)timespec_get(&end, TIME_UTC);
+    double seconds = (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    CHECK(seconds < 20, "took %g s", seconds);
+    qb_tensor_release(tensor);
+    qb_graph_release(graph);
+}
+
+int main(void)
+{
+    OK(qb_context_create(&context));
+    check_devices();
+    check_outputs();
+    check_reductions();
+    check_products();
+    for (int i = 0; i < 3000; i++)
+        sample_graph(i);
+    check_long_chain();
+    check_threads();
+    check_memory();
+    check_eager();
+    check_accuracy(QB_FLOAT32, 10000000, 1, 1e-6);
+    check_accuracy(QB_FLOAT32, 100000, 3, 1e-6);
+    check_accuracy(QB_FLOAT32, 20000, 200, 1e-6);
+    check_accuracy(QB_FLOAT64, 100000, 7, 1e-14);
+    qb_context_destroy(context);
+    return 0;
+}

@@ -1,0 +1,105 @@
+/* Largest error of every transcendental lane kernel found on random arguments, in units in the last place.
+ *
+ *     measure_ulp [arguments per function, default 2000000] [instruction set, default the machine's] [function ...]
+ *
+ * One line per function and format: name, format, largest error, and the argument(s) where it is, as hexadecimal floats.
+ * tools/measure_ulp.py runs this, checks the arguments found with mpmath, and writes the table of docs/accuracy.md. */
+#include "../tests/c/lane_reference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BLOCK = 256 };
+
+static qb_lane_kernel kernel_of(const qb_lane_table *table, qb_lane lane, qb_dtype dtype)
+{
+    return table->kernels[lane][dtype];
+}
+
+static void measure_unary(const qb_lane_table *table, const reference_unary *f, size_t count)
+{
+    uint64_t state = 1;
+    double x[BLOCK], y[BLOCK], worst = 0, at = 0;
+    for (size_t done = 0; done < count; done += BLOCK) {
+        for (size_t i = 0; i < BLOCK; i++)
+            x[i] = sample_f64(&state, f->low, f->high);
+        kernel_of(table, f->lane, QB_FLOAT64)(BLOCK, y, x, NULL, NULL);
+        for (size_t i = 0; i < BLOCK; i++) {
+            double error = error_in_ulp_f64(y[i], f->function(x[i]));
+            if (error > worst)
+                worst = error, at = x[i];
+        }
+    }
+    printf("%s float64 %.4f %a\n", f->name, worst, at);
+    float s[BLOCK], t[BLOCK];
+    worst = at = 0;
+    for (size_t done = 0; done < count; done += BLOCK) {
+        for (size_t i = 0; i < BLOCK; i++)
+            s[i] = sample_f32(&state, f->low, f->high);
+        kernel_of(table, f->lane, QB_FLOAT32)(BLOCK, t, s, NULL, NULL);
+        for (size_t i = 0; i < BLOCK; i++) {
+            double error = error_in_ulp_f32(t[i], f->function((long double)s[i]));
+            if (error > worst)
+                worst = error, at = (double)s[i];
+        }
+    }
+    printf("%s float32 %.4f %a\n", f->name, worst, at);
+}
+
+static void measure_binary(const qb_lane_table *table, const reference_binary *f, size_t count)
+{
+    uint64_t state = 2;
+    double a[BLOCK], b[BLOCK], y[BLOCK], worst = 0, at_a = 0, at_b = 0;
+    for (size_t done = 0; done < count; done += BLOCK) {
+        for (size_t i = 0; i < BLOCK; i++)
+            a[i] = sample_f64(&state, f->low, f->high), b[i] = sample_f64(&state, f->low, f->high);
+        kernel_of(table, f->lane, QB_FLOAT64)(BLOCK, y, a, b, NULL);
+        for (size_t i = 0; i < BLOCK; i++) {
+            double error = error_in_ulp_f64(y[i], f->function(a[i], b[i]));
+            if (error > worst)
+                worst = error, at_a = a[i], at_b = b[i];
+        }
+    }
+    printf("%s float64 %.4f %a %a\n", f->name, worst, at_a, at_b);
+    float s[BLOCK], t[BLOCK], u[BLOCK];
+    worst = at_a = at_b = 0;
+    for (size_t done = 0; done < count; done += BLOCK) {
+        for (size_t i = 0; i < BLOCK; i++)
+            s[i] = sample_f32(&state, f->low, f->high), t[i] = sample_f32(&state, f->low, f->high);
+        kernel_of(table, f->lane, QB_FLOAT32)(BLOCK, u, s, t, NULL);
+        for (size_t i = 0; i < BLOCK; i++) {
+            double error = error_in_ulp_f32(u[i], f->function((long double)s[i], (long double)t[i]));
+            if (error > worst)
+                worst = error, at_a = (double)s[i], at_b = (double)t[i];
+        }
+    }
+    printf("%s float32 %.4f %a %a\n", f->name, worst, at_a, at_b);
+}
+
+static bool is_wanted(const char *name, int count, char **names)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return count == 0;
+}
+
+int main(int argc, char **argv)
+{
+    size_t count = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) : 2000000;
+    const qb_lane_table *table = qb_lane_table_at(0);
+    for (int i = 0; argc > 2 && table && strcmp(table->instruction_set, argv[2]) != 0; i++)
+        table = qb_lane_table_at(i);
+    if (!table) {
+        fprintf(stderr, "%s is no instruction set that this machine runs\n", argv[2]);
+        return 1;
+    }
+    int names = argc > 3 ? argc - 3 : 0;
+    for (int i = 0; i < REFERENCE_UNARIES; i++)
+        if (is_wanted(reference_unaries[i].name, names, argv + 3))
+            measure_unary(table, &reference_unaries[i], count);
+    for (int i = 0; i < REFERENCE_BINARIES; i++)
+        if (is_wanted(reference_binaries[i].name, names, argv + 3))
+            measure_binary(table, &reference_binaries[i], count);
+    return 0;
+}
