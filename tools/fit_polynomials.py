@@ -308,26 +308,28 @@ def erf_tail_f32():
     rational("erf: 1 - erf x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: exp(-x * x), 1, 4, 2, 2, round32)
 
 
-# One polynomial for every positive argument, in a variable that takes [0, inf) to [-1, 1).
-def erfc_all(high, degree, rounding):
-    center = mpf("3.75")
+# One polynomial for every argument above 3/4, in a variable that takes [0, inf) to [-1, 1); as (1 + 2 x) erfcx x is nearly constant,
+# errors of that variable hardly count.
+def erfc_far(high, degree, rounding):
+    def variable(x):
+        return (mpf(x) - 3) / (mpf(x) + 3)
 
     def f(t):
-        x = center * (1 + t) / (1 - t)
-        return erfcx(x) * (x + center)
+        x = 3 * (1 + t) / (1 - t)
+        return erfcx(x) * (1 + 2 * x)
 
-    polynomial("erfc: erfc x = e^(-x^2) p(t)/(x + 3.75), t = (x - 3.75)/(x + 3.75)", f, lambda t: 1 / f(t), -1,
-               (high - center) / (high + center), degree, rounding)
+    polynomial("erfc: erfc x = e^(-x^2) p(t)/(1 + 2 x), t = (x - 3)/(x + 3)", f, lambda t: 1 / f(t), variable(0.75), variable(high),
+               degree, rounding)
 
 
 @fit
 def erfc_f64():
-    erfc_all(mpf("27.5"), 22, round64)
+    erfc_far(27.5, 20, round64)
 
 
 @fit
 def erfc_f32():
-    erfc_all(mpf("10.5"), 9, round32)
+    erfc_far(10.5, 9, round32)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ static int store_rounded(const char *function, PyObject *number, qb_dtype dtype,
         PyErr_Clear();
         return refuse_number(function, number, dtype);
     }
-    if (exact && fabs(value) > 0x1p53) {
+    if (exact && fabs(value) >= 0x1p53) {
         PyObject *back = PyLong_FromDouble(value);
         int same = back ? PyObject_RichCompareBool(back, number, Py_EQ) : -1;
         Py_XDECREF(back);

@@ -258,7 +258,8 @@ static PyObject *call_bound(const qbpy_function *self, binding *bound)
 {
     const qb_function *function = self->function;
     qb_attribute parameters[QB_MAX_PARAMETERS];
-    qbpy_integers space = {.count = 0};
+    qbpy_integers space; /* large: only the count is set */
+    space.count = 0;
     if (convert_parameters(self, bound, parameters, &space) < 0)
         return NULL;
     if (function->takes_operand_list)
@@ -432,6 +433,12 @@ static PyObject *make_function(qbpy_state *state, const qb_function *function)
     return NULL;
 }
 
+/* What the module holds already under that name stays. */
+static int add_to_module(PyObject *module, const char *name, PyObject *function)
+{
+    return PyObject_HasAttrString(module, name) ? 0 : PyModule_AddObjectRef(module, name, function);
+}
+
 int qbpy_install_functions(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
@@ -446,7 +453,7 @@ int qbpy_install_functions(PyObject *module)
         PyObject *function = make_function(state, row);
         if (!function)
             return -1;
-        int status = PyModule_AddObjectRef(module, row->name, function);
+        int status = add_to_module(module, row->name, function);
         if (status == 0 && row->is_method)
             status = PyObject_SetAttrString((PyObject *)state->tensor_type, row->name, function);
         if (status == 0 && row->is_method)

@@ -204,8 +204,9 @@ static PyObject *index_array(PyObject *array, const qb_attribute *index)
 
 PyObject *qbpy_getitem(PyObject *array, PyObject *object)
 {
-    qbpy_integers space = {.count = 0};
+    qbpy_integers space; /* large: only the count is set */
     qb_attribute index;
+    space.count = 0;
     return qbpy_index_from_object(object, &index, &space) < 0 ? NULL : index_array(array, &index);
 }
 

@@ -71,7 +71,7 @@ static int grow(void **array, const void *inline_space, size_t element, int32_t 
          : grow((void **)&(flat)->array, (flat)->noun##_space, sizeof *(flat)->array, (flat)->noun##_count,            \
                 &(flat)->noun##_capacity, (more)))
 
-static int push_word(qbpy_flat *flat, uint32_t word)
+static inline int push_word(qbpy_flat *flat, uint32_t word)
 {
     if (MAKE_ROOM(flat, words, word, 1) < 0)
         return -1;
@@ -80,7 +80,7 @@ static int push_word(qbpy_flat *flat, uint32_t word)
     return 0;
 }
 
-static int push_node(qbpy_flat *flat, qbpy_node_kind kind, Py_ssize_t count)
+static inline int push_node(qbpy_flat *flat, qbpy_node_kind kind, Py_ssize_t count)
 {
     if (count > INT32_MAX / 16) {
         PyErr_SetString(PyExc_ValueError, "a tree with a container of more than 2^26 items");
@@ -89,12 +89,17 @@ static int push_node(qbpy_flat *flat, qbpy_node_kind kind, Py_ssize_t count)
     return push_word(flat, word_of(kind, count));
 }
 
-int qbpy_flat_push_leaf(qbpy_flat *flat, PyObject *leaf)
+static inline int push_leaf(qbpy_flat *flat, PyObject *leaf)
 {
     if (MAKE_ROOM(flat, leaves, leaf, 1) < 0)
         return -1;
     flat->leaves[flat->leaf_count++] = Py_NewRef(leaf);
     return 0;
+}
+
+int qbpy_flat_push_leaf(qbpy_flat *flat, PyObject *leaf)
+{
+    return push_leaf(flat, leaf);
 }
 
 static int push_object(qbpy_flat *flat, PyObject *object)
@@ -105,12 +110,17 @@ static int push_object(qbpy_flat *flat, PyObject *object)
     return 0;
 }
 
-static int hash_object(qbpy_flat *flat, PyObject *object)
+/* Adds an object of a node to a hash. Strings, nearly all of them, keep their hash themselves. */
+static inline int hash_object(PyObject *object, uint64_t *hash)
 {
     uint64_t part;
-    if (qbpy_static_hash(object, &part) < 0)
+    if (PyUnicode_CheckExact(object)) {
+        Py_hash_t known = ((PyASCIIObject *)object)->hash;
+        part = (uint64_t)(known != -1 ? known : PyObject_Hash(object));
+    } else if (qbpy_static_hash(object, &part) < 0) {
         return -1;
-    flat->hash = mix(flat->hash, part);
+    }
+    *hash = mix(*hash, part);
     return 0;
 }
 
@@ -131,6 +141,8 @@ static int compare_strings(PyObject *a, PyObject *b)
     }
     return PyUnicode_Compare(a, b);
 }
+
+enum { SMALL_DICT = 16 };
 
 static int sort_strings(PyObject **keys, Py_ssize_t count)
 {
@@ -167,15 +179,14 @@ static int sort_any(PyObject **keys, Py_ssize_t count)
 /* Sorts the last `count` objects of the flat, keys of one dict, and adds them to its hash. */
 static int sort_keys(qbpy_flat *flat, Py_ssize_t count)
 {
-    enum { INSERTION_LIMIT = 32 };
     PyObject **keys = flat->objects + flat->object_count - count;
-    bool strings = count <= INSERTION_LIMIT;
+    bool strings = count <= SMALL_DICT;
     for (Py_ssize_t i = 0; strings && i < count; i++)
         strings = PyUnicode_CheckExact(keys[i]);
     if ((strings ? sort_strings(keys, count) : sort_any(keys, count)) < 0)
         return -1;
     for (Py_ssize_t i = 0; i < count; i++)
-        if (hash_object(flat, keys[i]) < 0)
+        if (hash_object(keys[i], &flat->hash) < 0)
             return -1;
     return 0;
 }
@@ -220,12 +231,57 @@ int qbpy_classify(qbpy_state *state, PyObject *object, qbpy_registration **regis
     return classify_other(state, object, registration);
 }
 
+static inline int flatten_child(qbpy_state *state, PyObject *child, qbpy_flat *flat)
+{
+    if (Py_IS_TYPE(child, state->tensor_type))
+        return push_word(flat, word_of(QBPY_LEAF, 0)) < 0 ? -1 : push_leaf(flat, child);
+    return qbpy_flatten(state, child, flat);
+}
+
+/* A dict of few keys, all of them strings: keys and values are sorted together, which saves looking the values up. 1 when there are
+ * other keys, and nothing is done. */
+static int flatten_small_dict(qbpy_state *state, PyObject *dict, qbpy_flat *flat)
+{
+    PyObject *key, *value, *values[SMALL_DICT];
+    Py_ssize_t count = 0, position = 0;
+    PyObject **keys = flat->objects + flat->object_count;
+    while (PyDict_Next(dict, &position, &key, &value)) {
+        if (!PyUnicode_CheckExact(key)) {
+            for (; count > 0; count--) {
+                Py_DECREF(keys[count - 1]);
+                Py_DECREF(values[count - 1]);
+            }
+            return 1;
+        }
+        Py_ssize_t at = count++;
+        for (; at > 0 && compare_strings(keys[at - 1], key) > 0; at--) {
+            keys[at] = keys[at - 1];
+            values[at] = values[at - 1];
+        }
+        keys[at] = Py_NewRef(key);
+        values[at] = Py_NewRef(value);
+    }
+    flat->object_count += (int32_t)count;
+    int status = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        (void)hash_object(keys[i], &flat->hash); /* cannot fail for strings */
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (status == 0)
+            status = flatten_child(state, values[i], flat);
+        Py_DECREF(values[i]);
+    }
+    return status;
+}
+
 static int flatten_dict(qbpy_state *state, PyObject *dict, qbpy_flat *flat)
 {
     Py_ssize_t count = PyDict_GET_SIZE(dict), position = 0;
     PyObject *key, *value;
     if (push_node(flat, QBPY_DICT, count) < 0 || MAKE_ROOM(flat, objects, object, count) < 0)
         return -1;
+    int status = count <= SMALL_DICT ? flatten_small_dict(state, dict, flat) : 1;
+    if (status <= 0)
+        return status;
     int32_t first = flat->object_count;
     while (PyDict_Next(dict, &position, &key, &value))
         flat->objects[flat->object_count++] = Py_NewRef(key);
@@ -236,7 +292,7 @@ static int flatten_dict(qbpy_state *state, PyObject *dict, qbpy_flat *flat)
         if (!value)
             return PyErr_Occurred() ? -1 : fail_changed();
         Py_INCREF(value);
-        int status = qbpy_flatten(state, value, flat);
+        status = flatten_child(state, value, flat);
         Py_DECREF(value);
         if (status < 0)
             return -1;
@@ -252,7 +308,7 @@ static int flatten_list(qbpy_state *state, PyObject *list, qbpy_flat *flat)
         if (PyList_GET_SIZE(list) != count)
             return fail_changed();
         PyObject *item = Py_NewRef(PyList_GET_ITEM(list, i));
-        status = qbpy_flatten(state, item, flat);
+        status = flatten_child(state, item, flat);
         Py_DECREF(item);
     }
     return status;
@@ -262,7 +318,7 @@ static int flatten_items(qbpy_state *state, PyObject *tuple, qbpy_flat *flat)
 {
     int status = 0;
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++)
-        status = qbpy_flatten(state, PyTuple_GET_ITEM(tuple, i), flat);
+        status = flatten_child(state, PyTuple_GET_ITEM(tuple, i), flat);
     return status;
 }
 
@@ -271,7 +327,7 @@ static int push_metadata(qbpy_flat *flat, const qbpy_registration *registration,
 {
     if (push_object(flat, value) < 0)
         return -1;
-    if (hash_object(flat, value) == 0)
+    if (hash_object(value, &flat->hash) == 0)
         return 0;
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
@@ -286,7 +342,7 @@ static int flatten_dataclass(qbpy_state *state, PyObject *object, const qbpy_reg
 {
     PyObject *data = registration->data_fields, *meta = registration->meta_fields;
     if (push_node(flat, QBPY_DATACLASS, PyTuple_GET_SIZE(data)) < 0 || push_object(flat, (PyObject *)registration) < 0 ||
-        hash_object(flat, registration->cls) < 0)
+        hash_object(registration->cls, &flat->hash) < 0)
         return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(meta); i++) {
         PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(meta, i));
@@ -315,7 +371,7 @@ static int flatten_custom(qbpy_state *state, PyObject *object, const qbpy_regist
     if (status == 0)
         status = push_object(flat, (PyObject *)registration);
     if (status == 0)
-        status = hash_object(flat, registration->cls);
+        status = hash_object(registration->cls, &flat->hash);
     if (status == 0)
         status = push_metadata(flat, registration, NULL, PyTuple_GET_ITEM(parts, 1));
     if (status == 0)
@@ -334,7 +390,7 @@ static int flatten_container(qbpy_state *state, PyObject *tree, int kind, const 
         return push_node(flat, QBPY_TUPLE, PyTuple_GET_SIZE(tree)) < 0 ? -1 : flatten_items(state, tree, flat);
     case QBPY_NAMEDTUPLE:
         if (push_node(flat, QBPY_NAMEDTUPLE, PyTuple_GET_SIZE(tree)) < 0 ||
-            push_object(flat, (PyObject *)Py_TYPE(tree)) < 0 || hash_object(flat, (PyObject *)Py_TYPE(tree)) < 0)
+            push_object(flat, (PyObject *)Py_TYPE(tree)) < 0 || hash_object((PyObject *)Py_TYPE(tree), &flat->hash) < 0)
             return -1;
         return flatten_items(state, tree, flat);
     case QBPY_DATACLASS: return flatten_dataclass(state, tree, registration, flat);
@@ -349,7 +405,7 @@ int qbpy_flatten(qbpy_state *state, PyObject *tree, qbpy_flat *flat)
     if (kind < 0)
         return -1;
     if (kind == QBPY_LEAF)
-        return push_word(flat, word_of(QBPY_LEAF, 0)) < 0 ? -1 : qbpy_flat_push_leaf(flat, tree);
+        return push_word(flat, word_of(QBPY_LEAF, 0)) < 0 ? -1 : push_leaf(flat, tree);
     if (kind == QBPY_NONE)
         return push_word(flat, word_of(QBPY_NONE, 0));
     if (Py_EnterRecursiveCall(" while flattening a tree"))
@@ -441,7 +497,7 @@ int32_t qbpy_objects_of(uint32_t word, PyObject *const *objects)
 /* The hash that the flattening of this structure alone would have had. */
 static int hash_structure(const qbpy_treedef *treedef, uint64_t *out)
 {
-    uint64_t hash = 0, part;
+    uint64_t hash = 0;
     PyObject **object = treedef->objects;
     for (int32_t i = 0; i < treedef->word_count; i++) {
         uint32_t word = treedef->words[i];
@@ -449,9 +505,8 @@ static int hash_structure(const qbpy_treedef *treedef, uint64_t *out)
         hash = mix(hash, word);
         for (int32_t left = qbpy_objects_of(word, object), first = 1; left > 0; left--, object++, first = 0) {
             bool is_registration = first && (kind == QBPY_DATACLASS || kind == QBPY_CUSTOM);
-            if (qbpy_static_hash(is_registration ? ((qbpy_registration *)*object)->cls : *object, &part) < 0)
+            if (hash_object(is_registration ? ((qbpy_registration *)*object)->cls : *object, &hash) < 0)
                 return -1;
-            hash = mix(hash, part);
         }
     }
     *out = hash;

@@ -96,10 +96,10 @@
         }                                                                                                              \
     }
 
-/* Blocks that the guard tests at once; one unusual lane slows no more than its block down. */
+/* Lanes that a guard tests at once: an unusual lane slows no more than its block down. */
 enum { GUARDED_BLOCK = 256 };
 
-#define GUARDED_KERNEL(arity, name, dtype, type, unsigned_type, operands, usual, expression, fallback)                 \
+#define GUARDED_KERNEL(arity, name, dtype, type, unsigned_type, operands, usual, expression, general)                 \
     KERNEL(arity, name, dtype, SAME, type, unsigned_type)                                                              \
     {                                                                                                                  \
         TYPES(type, unsigned_type)                                                                                     \
@@ -114,7 +114,7 @@ enum { GUARDED_BLOCK = 256 };
             }                                                                                                          \
             if (unusual) {                                                                                             \
                 for (size_t i = start; i < stop; i++) {                                                                \
-                    operands r[i] = (usual) ? (expression) : (T)(fallback);                                            \
+                    operands r[i] = (T)(general);                                                                        \
                 }                                                                                                      \
                 continue;                                                                                              \
             }                                                                                                          \
@@ -124,17 +124,17 @@ enum { GUARDED_BLOCK = 256 };
             }                                                                                                          \
         }                                                                                                              \
     }
-#define UNARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, fallback)                            \
-    GUARDED_KERNEL(unary, name, dtype, type, unsigned_type, OPERAND_A(i), usual, expression, fallback)
-#define BINARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, fallback)                           \
-    GUARDED_KERNEL(binary, name, dtype, type, unsigned_type, OPERAND_A(i) OPERAND_B(i), usual, expression, fallback)
+#define UNARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                            \
+    GUARDED_KERNEL(unary, name, dtype, type, unsigned_type, OPERAND_A(i), usual, expression, general)
+#define BINARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                           \
+    GUARDED_KERNEL(binary, name, dtype, type, unsigned_type, OPERAND_A(i) OPERAND_B(i), usual, expression, general)
 
 #define UNARY(name, dtypes, result, expression)  FOR_##dtypes(UNARY_KERNEL, name, result, expression)
 #define BINARY(name, dtypes, result, expression) FOR_##dtypes(BINARY_KERNEL, name, result, expression)
-#define UNARY_GUARDED(name, dtypes, usual, expression, fallback)                                                       \
-    FOR_##dtypes(UNARY_GUARDED_KERNEL, name, usual, expression, fallback)
-#define BINARY_GUARDED(name, dtypes, usual, expression, fallback)                                                      \
-    FOR_##dtypes(BINARY_GUARDED_KERNEL, name, usual, expression, fallback)
+#define UNARY_GUARDED(name, dtypes, usual, expression, general)                                                       \
+    FOR_##dtypes(UNARY_GUARDED_KERNEL, name, usual, expression, general)
+#define BINARY_GUARDED(name, dtypes, usual, expression, general)                                                      \
+    FOR_##dtypes(BINARY_GUARDED_KERNEL, name, usual, expression, general)
 #include "cpu/lanes.def"
 #undef UNARY
 #undef BINARY

@@ -1,8 +1,9 @@
 /* Error function and its complement.
  *
- * Near 0 an odd polynomial; elsewhere e^(-x^2) times a rational function p/q with positive coefficients, which is well conditioned
- * (W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23, 1969, splits the axis likewise). The rounding
- * error of x^2 is carried into the exponential. Coefficients come from tools/fit_polynomials.py. */
+ * erf: near 0 an odd polynomial; elsewhere 1 less e^(-x^2) times a rational function (W. J. Cody, "Rational Chebyshev approximations for
+ * the error function", Math. Comp. 23, 1969, splits the axis likewise). erfc: e^(-x^2) times one polynomial in a variable that takes the
+ * half-axis to an interval (J. L. Schonfelder, "Chebyshev expansions for the error and related functions", Math. Comp. 32, 1978), the
+ * rounding error of x^2 carried into the exponential. Coefficients come from tools/fit_polynomials.py. */
 #ifndef QB_CPU_MATH_ERF_H
 #define QB_CPU_MATH_ERF_H
 
@@ -61,7 +62,7 @@ static inline double qb_erf_f64(double x)
     return qb_with_sign_f64(a < 1.0 ? qb_erf_near_f64(a) : far, x);
 }
 
-/* e^(-a^2) p(a)/q(a) for a = |x|, error 2^-54.7; 2 less that for negative x */
+/* With a = |x|: 1 - erf a below 3/4; above, e^(-a^2) p(t)/(1 + 2 a) with t = (a - 3)/(a + 3), error 2^-54.25. For negative x, 2 less that. */
 static inline double qb_erfc_f64(double x)
 {
     double a = qb_clamp_f64(qb_abs_f64(x), 0.0, 27.5);
@@ -69,39 +70,40 @@ static inline double qb_erfc_f64(double x)
     qb_exp_argument_f64 e = qb_exp_reduce_f64(-square);
     double low = e.low - qb_square_error_f64(a, square);
     double r = e.r + low; /* anew: the error of the square is many times that of r */
-    double y = 1.0 + qb_expm1_reduced_f64(r, low - (r - e.r));
-    double p = 0x1.a101bfabce0aep-19;
-    p = qb_fma_f64(p, a, 0x1.48074f63dc618p-14);
-    p = qb_fma_f64(p, a, 0x1.fbae5bd6f2e52p-11);
-    p = qb_fma_f64(p, a, 0x1.f8cb2eba5868dp-8);
-    p = qb_fma_f64(p, a, 0x1.63fd82965f224p-5);
-    p = qb_fma_f64(p, a, 0x1.7479467db6fadp-3);
-    p = qb_fma_f64(p, a, 0x1.2671dd7d598ddp-1);
-    p = qb_fma_f64(p, a, 0x1.5fb28725fdbcbp+0);
-    p = qb_fma_f64(p, a, 0x1.37a4c59fa172cp+1);
-    p = qb_fma_f64(p, a, 0x1.88100fd41ebcdp+1);
-    p = qb_fma_f64(p, a, 0x1.3de9925392ba0p+1);
-    p = qb_fma_f64(p, a, 0x1.0000000000000p+0);
-    double q = 0x1.71900be7b81d4p-18;
-    q = qb_fma_f64(q, a, 0x1.22b52e4f6bc7cp-13);
-    q = qb_fma_f64(q, a, 0x1.c2a477c621dc6p-10);
-    q = qb_fma_f64(q, a, 0x1.c1a2062dab57ap-7);
-    q = qb_fma_f64(q, a, 0x1.3efdecb0315e3p-4);
-    q = qb_fma_f64(q, a, 0x1.5103eaf55fc8ap-2);
-    q = qb_fma_f64(q, a, 0x1.0e96029c0a780p+0);
-    q = qb_fma_f64(q, a, 0x1.4b768f1dd5b71p+1);
-    q = qb_fma_f64(q, a, 0x1.3279dde664d16p+2);
-    q = qb_fma_f64(q, a, 0x1.a01ce74b51f5dp+2);
-    q = qb_fma_f64(q, a, 0x1.88e1adea57c5ep+2);
-    q = qb_fma_f64(q, a, 0x1.ce584cd5a7956p+1);
-    q = qb_fma_f64(q, a, 0x1.0000000000000p+0);
-    y = qb_scale_f64(y * p / q, e.k);
-    return x < 0.0 ? 2.0 - y : y;
+    double w = qb_expm1_reduced_f64(r, low - (r - e.r));
+    double t = (a - 3.0) / (a + 3.0);
+    double p = -0x1.82b37f8b788b8p-27;
+    p = qb_fma_f64(p, t, 0x1.d25736f6331dbp-24);
+    p = qb_fma_f64(p, t, -0x1.1eecb6998f2cep-24);
+    p = qb_fma_f64(p, t, -0x1.5d71918c5e6f5p-21);
+    p = qb_fma_f64(p, t, 0x1.4b5574e11c144p-22);
+    p = qb_fma_f64(p, t, 0x1.d6333d992996dp-19);
+    p = qb_fma_f64(p, t, -0x1.7f9136d39e477p-21);
+    p = qb_fma_f64(p, t, -0x1.517620d0fb3eap-16);
+    p = qb_fma_f64(p, t, 0x1.4bebd09117993p-18);
+    p = qb_fma_f64(p, t, 0x1.065c16b75a345p-13);
+    p = qb_fma_f64(p, t, -0x1.b9120c74b2520p-14);
+    p = qb_fma_f64(p, t, -0x1.98db6361549b2p-11);
+    p = qb_fma_f64(p, t, 0x1.ef1bdcea76ddcp-10);
+    p = qb_fma_f64(p, t, 0x1.4b884ead1973fp-9);
+    p = qb_fma_f64(p, t, -0x1.8574c40bbae83p-6);
+    p = qb_fma_f64(p, t, 0x1.17ca2877c828bp-4);
+    p = qb_fma_f64(p, t, -0x1.e88b803a48e43p-4);
+    p = qb_fma_f64(p, t, 0x1.098366a5b4e06p-3);
+    p = qb_fma_f64(p, t, -0x1.85a15c58aa60dp-5);
+    p = qb_fma_f64(p, t, -0x1.15c084bb9e8ffp-3);
+    p = qb_fma_f64(p, t, 0x1.40c522d7e4987p+0);
+    double far = qb_scale_f64(qb_fma_f64(p, w, p) / (1.0 + a + a), e.k);
+    double near = qb_erf_near_f64(a);
+    int is_near = a < 0.75;
+    double part = is_near ? near : far;
+    double whole = is_near ? 1.0 : x < 0.0 ? 2.0 : 0.0;
+    return is_near == (x < 0.0) ? whole + part : whole - part;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- float32 */
 
-/* The same to 2^-29.4 below 1 and 2^-26 above; erfc to 2^-24.7 */
+/* The same to 2^-29.4 below 1 and 2^-26 above; erfc to 2^-24.53 */
 static inline float qb_square_error_f32(float a, float square)
 {
 #if QB_HAS_FMA
@@ -140,14 +142,24 @@ static inline float qb_erfc_f32(float x)
     qb_exp_argument_f32 e = qb_exp_reduce_f32(-square);
     float low = e.low - qb_square_error_f32(a, square);
     float r = e.r + low; /* anew: the error of the square is many times that of r */
-    float y = 1.0f + qb_expm1_reduced_f32(r, low - (r - e.r));
-    float p = qb_fma_f32(qb_fma_f32(0x1.12efdap-5f, a, 0x1.dcdca8p-3f), a, 0x1.7a75e8p-1f);
-    p = qb_fma_f32(qb_fma_f32(p, a, 0x1.3ee07ep+0f), a, 1.0f);
-    float q = qb_fma_f32(qb_fma_f32(0x1.e74ee8p-5f, a, 0x1.a6a1acp-2f), a, 0x1.56ea8ep+0f);
-    q = qb_fma_f32(qb_fma_f32(q, a, 0x1.357edcp+1f), a, 0x1.2fdefep+1f);
-    q = qb_fma_f32(q, a, 1.0f);
-    y = qb_scale_f32(y * p / q, e.k);
-    return x < 0.0f ? 2.0f - y : y;
+    float w = qb_expm1_reduced_f32(r, low - (r - e.r));
+    float t = (a - 3.0f) / (a + 3.0f);
+    float p = -0x1.51502ep-11f;
+    p = qb_fma_f32(p, t, 0x1.d93bf2p-10f);
+    p = qb_fma_f32(p, t, 0x1.4444b8p-9f);
+    p = qb_fma_f32(p, t, -0x1.851166p-6f);
+    p = qb_fma_f32(p, t, 0x1.17d454p-4f);
+    p = qb_fma_f32(p, t, -0x1.e88e68p-4f);
+    p = qb_fma_f32(p, t, 0x1.09830ap-3f);
+    p = qb_fma_f32(p, t, -0x1.85a11ep-5f);
+    p = qb_fma_f32(p, t, -0x1.15c082p-3f);
+    p = qb_fma_f32(p, t, 0x1.40c522p+0f);
+    float far = qb_scale_f32(qb_fma_f32(p, w, p) / (1.0f + a + a), e.k);
+    float near = qb_erf_near_f32(a);
+    int is_near = a < 0.75f;
+    float part = is_near ? near : far;
+    float whole = is_near ? 1.0f : x < 0.0f ? 2.0f : 0.0f;
+    return is_near == (x < 0.0f) ? whole + part : whole - part;
 }
 
 #endif

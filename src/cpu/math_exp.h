@@ -56,11 +56,29 @@ static inline double qb_expm1_reduced_f64(double r, double low)
     return r + qb_fma_f64(r2, qb_exp_tail_f64(r, r2), low);
 }
 
+/* Where e^x and e^-x are normal numbers, functions need neither hold their argument back nor scale in two steps. */
+static inline int qb_exp_is_near_f64(double x)
+{
+    return qb_abs_f64(x) < 708.0;
+}
+
+/* e^r for the reduced argument */
+static inline double qb_exp_reduced_f64(qb_exp_argument_f64 a)
+{
+    double r2 = a.r * a.r;
+    return 1.0 + qb_fma_f64(r2, qb_exp_tail_f64(a.r, r2), a.r);
+}
+
+static inline double qb_exp_near_f64(double x)
+{
+    qb_exp_argument_f64 a = qb_exp_reduce_f64(x);
+    return qb_exp_reduced_f64(a) * qb_exp2_of_shifted_f64(a.shifted);
+}
+
 static inline double qb_exp_f64(double x)
 {
     qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(x, -746.0, 710.0));
-    double r2 = a.r * a.r;
-    return qb_scale_f64(1.0 + qb_fma_f64(r2, qb_exp_tail_f64(a.r, r2), a.r), a.k);
+    return qb_scale_f64(qb_exp_reduced_f64(a), a.k);
 }
 
 static inline double qb_exp2_f64(double x)
@@ -120,9 +138,8 @@ static inline double qb_sinh_f64(double x)
 /* Below 0.5625: x + x^3 p(x^2)/q(x^2), error 2^-58; above: 1 - 2/(e^2x + 1). One division serves both. */
 static inline double qb_tanh_f64(double x)
 {
-    double a = qb_abs_f64(x);
-    a = a > 20.0 ? 20.0 : a;
-    qb_exp_argument_f64 e = qb_exp_reduce_f64(a + a);
+    double a = qb_abs_f64(x), twice = a + a;
+    qb_exp_argument_f64 e = qb_exp_reduce_f64(twice > 40.0 ? 40.0 : twice);
     double s = qb_exp2_of_shifted_f64(e.shifted);
     double r2 = e.r * e.r;
     double p = qb_fma_f64(r2, qb_exp_tail_f64(e.r, r2), e.r);
@@ -139,14 +156,24 @@ static inline double qb_tanh_f64(double x)
 
 /* 1 / (1 + e^-x), the denominator summed as 2^k + (1 + 2^k p) for k > 0 and as (1 + 2^k) + 2^k p otherwise: one rounding that counts.
  * Below -600, where the 1 is lost in e^-x anyway, 2^512 is taken out of 2^k, and of the result at the end. */
+static inline double qb_sigmoid_denominator_f64(qb_exp_argument_f64 e, double s)
+{
+    double whole = s > 1.0 ? s : 1.0 + s, rest = s > 1.0 ? 1.0 : 0.0;
+    return whole + qb_fma_f64(s, qb_expm1_reduced_f64(e.r, e.low), rest);
+}
+
+static inline double qb_sigmoid_near_f64(double x)
+{
+    qb_exp_argument_f64 e = qb_exp_reduce_f64(-x);
+    return 1.0 / qb_sigmoid_denominator_f64(e, qb_exp2_of_shifted_f64(e.shifted));
+}
+
 static inline double qb_sigmoid_f64(double x)
 {
     qb_exp_argument_f64 e = qb_exp_reduce_f64(qb_clamp_f64(-x, -60.0, 746.0));
     int tail = x < -600.0;
     double s = qb_exp2_of_shifted_f64(e.shifted - (tail ? 512.0 : 0.0));
-    double whole = s > 1.0 ? s : 1.0 + s, rest = s > 1.0 ? 1.0 : 0.0;
-    double denominator = whole + qb_fma_f64(s, qb_expm1_reduced_f64(e.r, e.low), rest);
-    return (1.0 / denominator) * (tail ? 0x1p-512 : 1.0);
+    return (1.0 / qb_sigmoid_denominator_f64(e, s)) * (tail ? 0x1p-512 : 1.0);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- float32 */
@@ -186,10 +213,27 @@ static inline float qb_expm1_reduced_f32(float r, float low)
     return r + qb_fma_f32(r * r, qb_exp_tail_f32(r), low);
 }
 
+static inline int qb_exp_is_near_f32(float x)
+{
+    return qb_abs_f32(x) < 87.0f;
+}
+
+/* e^r for the reduced argument */
+static inline float qb_exp_reduced_f32(qb_exp_argument_f32 a)
+{
+    return 1.0f + qb_fma_f32(a.r * a.r, qb_exp_tail_f32(a.r), a.r);
+}
+
+static inline float qb_exp_near_f32(float x)
+{
+    qb_exp_argument_f32 a = qb_exp_reduce_f32(x);
+    return qb_exp_reduced_f32(a) * qb_exp2_of_shifted_f32(a.shifted);
+}
+
 static inline float qb_exp_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(qb_clamp_f32(x, -105.0f, 89.0f));
-    return qb_scale_f32(1.0f + qb_fma_f32(a.r * a.r, qb_exp_tail_f32(a.r), a.r), a.k);
+    return qb_scale_f32(qb_exp_reduced_f32(a), a.k);
 }
 
 static inline float qb_exp2_f32(float x)
@@ -238,9 +282,8 @@ static inline float qb_sinh_f32(float x)
 
 static inline float qb_tanh_f32(float x)
 {
-    float a = qb_abs_f32(x);
-    a = a > 10.0f ? 10.0f : a;
-    qb_exp_argument_f32 e = qb_exp_reduce_f32(a + a);
+    float a = qb_abs_f32(x), twice = a + a;
+    qb_exp_argument_f32 e = qb_exp_reduce_f32(twice > 20.0f ? 20.0f : twice);
     float s = qb_exp2_of_shifted_f32(e.shifted);
     float p = qb_fma_f32(e.r * e.r, qb_exp_tail_f32(e.r), e.r);
     float z = a * a; /* error 2^-28.3 */
@@ -253,14 +296,24 @@ static inline float qb_tanh_f32(float x)
     return qb_with_sign_f32(whole + numerator / denominator, x);
 }
 
+static inline float qb_sigmoid_denominator_f32(qb_exp_argument_f32 e, float s)
+{
+    float whole = s > 1.0f ? s : 1.0f + s, rest = s > 1.0f ? 1.0f : 0.0f;
+    return whole + qb_fma_f32(s, qb_expm1_reduced_f32(e.r, e.low), rest);
+}
+
+static inline float qb_sigmoid_near_f32(float x)
+{
+    qb_exp_argument_f32 e = qb_exp_reduce_f32(-x);
+    return 1.0f / qb_sigmoid_denominator_f32(e, qb_exp2_of_shifted_f32(e.shifted));
+}
+
 static inline float qb_sigmoid_f32(float x)
 {
     qb_exp_argument_f32 e = qb_exp_reduce_f32(qb_clamp_f32(-x, -30.0f, 105.0f));
     int tail = x < -80.0f;
     float s = qb_exp2_of_shifted_f32(e.shifted - (tail ? 64.0f : 0.0f));
-    float whole = s > 1.0f ? s : 1.0f + s, rest = s > 1.0f ? 1.0f : 0.0f;
-    float denominator = whole + qb_fma_f32(s, qb_expm1_reduced_f32(e.r, e.low), rest);
-    return (1.0f / denominator) * (tail ? 0x1p-64f : 1.0f);
+    return (1.0f / qb_sigmoid_denominator_f32(e, s)) * (tail ? 0x1p-64f : 1.0f);
 }
 
 #endif

@@ -17,13 +17,10 @@ static inline double qb_log_reduced_f64(double k, double f, double low)
 {
     double s = f / (2.0 + f);
     double w = s * s;
-    double p = 0x1.2f02517916570p-3;
-    p = qb_fma_f64(p, w, 0x1.39a20bab229aap-3);
-    p = qb_fma_f64(p, w, 0x1.74663ba2ef2a3p-3);
-    p = qb_fma_f64(p, w, 0x1.c71c521a1b133p-3);
-    p = qb_fma_f64(p, w, 0x1.24924941db47cp-2);
-    p = qb_fma_f64(p, w, 0x1.999999997ff63p-2);
-    p = qb_fma_f64(p, w, 0x1.5555555555592p-1);
+    double w2 = w * w; /* even and odd powers apart, for the latency */
+    double even = qb_fma_f64(qb_fma_f64(0x1.2f02517916570p-3, w2, 0x1.74663ba2ef2a3p-3), w2, 0x1.24924941db47cp-2);
+    double odd = qb_fma_f64(qb_fma_f64(0x1.39a20bab229aap-3, w2, 0x1.c71c521a1b133p-3), w2, 0x1.999999997ff63p-2);
+    double p = qb_fma_f64(odd, w, qb_fma_f64(even, w2, 0x1.5555555555592p-1));
     double half_square = 0.5 * f * f;
     double tail = qb_fma_f64(s, qb_fma_f64(w, p, half_square), qb_fma_f64(k, QB_LN2_LOW_F64, low));
     return qb_fma_f64(k, QB_LN2_HIGH_F64, f - (half_square - tail));
@@ -47,6 +44,18 @@ static inline qb_log_argument_f64 qb_log_reduce_f64(double x)
     return (qb_log_argument_f64){exponent, k, m - 1.0};
 }
 
+/* Positive normal numbers */
+static inline int qb_log_is_near_f64(double x)
+{
+    return x >= 0x1p-1022 && x < (double)INFINITY;
+}
+
+static inline double qb_log_near_f64(double x)
+{
+    qb_log_argument_f64 a = qb_log_reduce_f64(x);
+    return qb_log_reduced_f64(a.k, a.f, 0.0);
+}
+
 static inline double qb_log_f64(double x)
 {
     int subnormal = x < 0x1p-1022;
@@ -58,7 +67,12 @@ static inline double qb_log_f64(double x)
 
 /* log(u + c) with u = 1 + x rounded and c what was lost: c is small against u, so that log(1 + f + c') = log(1 + f) + c' / (1 + f)
  * with c' = 2^-k c; 1 - f + f^2 is close enough to 1 / (1 + f). */
-static inline double qb_log1p_f64(double x)
+static inline int qb_log1p_is_near_f64(double x)
+{
+    return x > -1.0 && x < (double)INFINITY;
+}
+
+static inline double qb_log1p_near_f64(double x)
 {
     double larger = x > 1.0 ? x : 1.0, smaller = x > 1.0 ? 1.0 : x;
     double u = larger + smaller;
@@ -67,20 +81,35 @@ static inline double qb_log1p_f64(double x)
     double scale = qb_of_bits_f64(0x7ff0000000000000u - (a.exponent << 52)); /* 2^(1-k); 0 for the largest */
     double reciprocal = qb_fma_f64(a.f, qb_fma_f64(a.f, 0.5, -0.5), 0.5);
     double y = qb_log_reduced_f64(a.k, a.f, c * scale * reciprocal);
+    return qb_abs_f64(x) < 0x1p-54 ? x : y; /* with the sign of zero */
+}
+
+static inline double qb_log1p_f64(double x)
+{
+    double y = qb_log1p_near_f64(x);
     y = x > -1.0 ? y : x == -1.0 ? -INFINITY : NAN;
-    y = x < INFINITY ? y : x;
-    return qb_abs_f64(x) < 0x1p-54 ? x : y;
+    return x < INFINITY ? y : x;
 }
 
 /* max(x, 0) + log(1 + e), e = e^-|x|. Above sqrt(2), 1 + e is 2 (1 + f) with f = (e - 1)/2; below, f = e: 1 + e is never formed. */
-static inline double qb_softplus_f64(double x)
+static inline double qb_softplus_of_exp_f64(double x, double e)
 {
-    qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(-qb_abs_f64(x), -746.0, 0.0));
-    double e = qb_scale_f64(1.0 + qb_expm1_reduced_f64(a.r, a.low), a.k);
     int half = e > 0x1.a827999fcef32p-2; /* sqrt(2) - 1 */
     double f = half ? qb_fma_f64(0.5, e, -0.5) : e;
     double y = qb_log_reduced_f64(half ? 1.0 : 0.0, f, 0.0);
     return (x > 0.0 ? x : 0.0) + y;
+}
+
+static inline double qb_softplus_near_f64(double x)
+{
+    qb_exp_argument_f64 a = qb_exp_reduce_f64(-qb_abs_f64(x));
+    return qb_softplus_of_exp_f64(x, (1.0 + qb_expm1_reduced_f64(a.r, a.low)) * qb_exp2_of_shifted_f64(a.shifted));
+}
+
+static inline double qb_softplus_f64(double x)
+{
+    qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(-qb_abs_f64(x), -746.0, 0.0));
+    return qb_softplus_of_exp_f64(x, qb_scale_f64(1.0 + qb_expm1_reduced_f64(a.r, a.low), a.k));
 }
 
 /* ----------------------------------------------------------------------------------------------------------- float32 */
@@ -113,6 +142,17 @@ static inline qb_log_argument_f32 qb_log_reduce_f32(float x)
     return (qb_log_argument_f32){exponent, k, m - 1.0f};
 }
 
+static inline int qb_log_is_near_f32(float x)
+{
+    return x >= 0x1p-126f && x < (float)INFINITY;
+}
+
+static inline float qb_log_near_f32(float x)
+{
+    qb_log_argument_f32 a = qb_log_reduce_f32(x);
+    return qb_log_reduced_f32(a.k, a.f, 0.0f);
+}
+
 static inline float qb_log_f32(float x)
 {
     int subnormal = x < 0x1p-126f;
@@ -122,7 +162,12 @@ static inline float qb_log_f32(float x)
     return x < INFINITY ? y : x;
 }
 
-static inline float qb_log1p_f32(float x)
+static inline int qb_log1p_is_near_f32(float x)
+{
+    return x > -1.0f && x < (float)INFINITY;
+}
+
+static inline float qb_log1p_near_f32(float x)
 {
     float larger = x > 1.0f ? x : 1.0f, smaller = x > 1.0f ? 1.0f : x;
     float u = larger + smaller;
@@ -131,19 +176,34 @@ static inline float qb_log1p_f32(float x)
     float scale = qb_of_bits_f32(0x7f800000u - (a.exponent << 23));
     float reciprocal = qb_fma_f32(a.f, qb_fma_f32(a.f, 0.5f, -0.5f), 0.5f);
     float y = qb_log_reduced_f32(a.k, a.f, c * scale * reciprocal);
+    return qb_abs_f32(x) < 0x1p-25f ? x : y; /* with the sign of zero */
+}
+
+static inline float qb_log1p_f32(float x)
+{
+    float y = qb_log1p_near_f32(x);
     y = x > -1.0f ? y : x == -1.0f ? -INFINITY : NAN;
-    y = x < INFINITY ? y : x;
-    return qb_abs_f32(x) < 0x1p-25f ? x : y;
+    return x < INFINITY ? y : x;
+}
+
+static inline float qb_softplus_of_exp_f32(float x, float e)
+{
+    int half = e > 0x1.a8279ap-2f;
+    float f = half ? qb_fma_f32(0.5f, e, -0.5f) : e;
+    float y = qb_log_reduced_f32(half ? 1.0f : 0.0f, f, 0.0f);
+    return (x > 0.0f ? x : 0.0f) + y;
+}
+
+static inline float qb_softplus_near_f32(float x)
+{
+    qb_exp_argument_f32 a = qb_exp_reduce_f32(-qb_abs_f32(x));
+    return qb_softplus_of_exp_f32(x, (1.0f + qb_expm1_reduced_f32(a.r, a.low)) * qb_exp2_of_shifted_f32(a.shifted));
 }
 
 static inline float qb_softplus_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(qb_clamp_f32(-qb_abs_f32(x), -105.0f, 0.0f));
-    float e = qb_scale_f32(1.0f + qb_expm1_reduced_f32(a.r, a.low), a.k);
-    int half = e > 0x1.a8279ap-2f;
-    float f = half ? qb_fma_f32(0.5f, e, -0.5f) : e;
-    float y = qb_log_reduced_f32(half ? 1.0f : 0.0f, f, 0.0f);
-    return (x > 0.0f ? x : 0.0f) + y;
+    return qb_softplus_of_exp_f32(x, qb_scale_f32(1.0f + qb_expm1_reduced_f32(a.r, a.low), a.k));
 }
 
 #endif

@@ -34,36 +34,27 @@ static inline qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
 }
 
 /* sin(r + low): r + r^3 p(r^2), error 2^-57.9 */
-static inline double qb_sin_reduced_f64(double r, double low, double z)
+static inline double qb_sin_reduced_f64(double r, double low, double z, double z2)
 {
-    double p = 0x1.5d8b5563b681bp-33;
-    p = qb_fma_f64(p, z, -0x1.ae5e4b837efc0p-26);
-    p = qb_fma_f64(p, z, 0x1.71de35552b20cp-19);
-    p = qb_fma_f64(p, z, -0x1.a01a019be9217p-13);
-    p = qb_fma_f64(p, z, 0x1.111111110f730p-7);
-    p = qb_fma_f64(p, z, -0x1.5555555555548p-3);
-    return r + qb_fma_f64(r * z, p, low);
+    double even = qb_fma_f64(qb_fma_f64(-0x1.ae5e4b837efc0p-26, z2, -0x1.a01a019be9217p-13), z2, -0x1.5555555555548p-3);
+    double odd = qb_fma_f64(qb_fma_f64(0x1.5d8b5563b681bp-33, z2, 0x1.71de35552b20cp-19), z2, 0x1.111111110f730p-7);
+    return r + qb_fma_f64(r * z, qb_fma_f64(odd, z, even), low);
 }
 
 /* cos(r + low): 1 - r^2/2 + r^4 p(r^2), error 2^-63.9; the rounding error of 1 - r^2/2 is put back */
-static inline double qb_cos_reduced_f64(double r, double low, double z)
+static inline double qb_cos_reduced_f64(double r, double low, double z, double z2)
 {
-    double p = -0x1.8fa6846bf863ap-37;
-    p = qb_fma_f64(p, z, 0x1.1ee9dbcedfe6ep-29);
-    p = qb_fma_f64(p, z, -0x1.27e4f7f1913b0p-22);
-    p = qb_fma_f64(p, z, 0x1.a01a019c8f254p-16);
-    p = qb_fma_f64(p, z, -0x1.6c16c16c15015p-10);
-    p = qb_fma_f64(p, z, 0x1.555555555554bp-5);
-    double whole = qb_fma_f64(z, -0.5, 1.0);
-    double error = qb_fma_f64(z, -0.5, 1.0 - whole);
-    return whole + qb_fma_f64(z * z, p, qb_fma_f64(-r, low, error));
+    double even = qb_fma_f64(qb_fma_f64(0x1.1ee9dbcedfe6ep-29, z2, 0x1.a01a019c8f254p-16), z2, 0x1.555555555554bp-5);
+    double odd = qb_fma_f64(qb_fma_f64(-0x1.8fa6846bf863ap-37, z2, -0x1.27e4f7f1913b0p-22), z2, -0x1.6c16c16c15015p-10);
+    double half = 0.5 * z, whole = 1.0 - half, error = (1.0 - whole) - half;
+    return whole + qb_fma_f64(z2, qb_fma_f64(odd, z, even), qb_fma_f64(-r, low, error));
 }
 
 /* sin of the argument and `turns` quadrants more */
 static inline double qb_sin_quadrant_f64(qb_trig_argument_f64 a, uint64_t turns)
 {
-    double z = a.r * a.r;
-    double sine = qb_sin_reduced_f64(a.r, a.low, z), cosine = qb_cos_reduced_f64(a.r, a.low, z);
+    double z = a.r * a.r, z2 = z * z;
+    double sine = qb_sin_reduced_f64(a.r, a.low, z, z2), cosine = qb_cos_reduced_f64(a.r, a.low, z, z2);
     uint64_t quadrant = a.quadrant + turns;
     double y = (quadrant & 1) == 0 ? sine : cosine;
     return qb_of_bits_f64(qb_bits_f64(y) ^ ((quadrant & 2) << 62));
@@ -130,8 +121,7 @@ static inline float qb_sin_reduced_f32(float r, float low, float z)
 static inline float qb_cos_reduced_f32(float r, float low, float z)
 {
     float p = qb_fma_f32(qb_fma_f32(0x1.99e80cp-16f, z, -0x1.6c0c28p-10f), z, 0x1.55554ap-5f); /* error 2^-33 */
-    float whole = qb_fma_f32(z, -0.5f, 1.0f);
-    float error = qb_fma_f32(z, -0.5f, 1.0f - whole);
+    float half = 0.5f * z, whole = 1.0f - half, error = (1.0f - whole) - half;
     return whole + qb_fma_f32(z * z, p, qb_fma_f32(-r, low, error));
 }
 

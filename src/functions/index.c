@@ -110,8 +110,8 @@ static qb_status select_entries(selection *s, const qb_attribute *index, int axe
 static qb_status resolve_index(selection *s, const qb_type *type, const qb_attribute *index)
 {
     int axes_taken = 0;
-    memset(s, 0, sizeof *s);
-    s->type = *type;
+    s->axis = s->rank = s->reversed_count = 0; /* the arrays, which are large, are filled as far as they are used */
+    qb_type_set(&s->type, type->dtype, type->rank, type->shape);
     QB_TRY(check_index(index, type, &axes_taken));
     return select_entries(s, index, axes_taken);
 }

@@ -12,6 +12,14 @@ static const char *const lane_names[] = {
 #undef BINARY
     "select", "convert"};
 
+static const int lane_arities[] = {
+#define UNARY(name, operands, result, product, partial, summary)               1,
+#define BINARY(name, operands, result, product, partial_a, partial_b, summary) 2,
+#include "ops/elementwise.def"
+#undef UNARY
+#undef BINARY
+    3, 1};
+
 static const char *const reduction_names[] = {"sum", "prod", "max", "min"};
 
 static void add_slot(qb_text *text, const qb_program *program, int32_t index)
@@ -54,14 +62,6 @@ static void add_load(qb_text *text, const qb_program *program, const qb_load *lo
     qb_text_add(text, " : %s\n", qb_dtype_name(load->dtype));
 }
 
-static int operand_count(const qb_instruction *instruction)
-{
-    int count = 3;
-    while (count > 1 && instruction->operand[count - 1] == instruction->operand[0])
-        count--;
-    return count;
-}
-
 static void add_kernel(qb_text *text, const qb_program *program, const qb_kernel *kernel)
 {
     static const char *const traversals[] = {"linear", "short", "rows", "long rows", "columns", "wide columns"};
@@ -72,7 +72,7 @@ static void add_kernel(qb_text *text, const qb_program *program, const qb_kernel
     for (int i = 0; i < kernel->instruction_count; i++) {
         const qb_instruction *instruction = &kernel->instructions[i];
         qb_text_add(text, "    r%d = %s", (int)instruction->result, lane_names[instruction->lane]);
-        for (int k = 0; k < operand_count(instruction); k++)
+        for (int k = 0; k < lane_arities[instruction->lane]; k++)
             qb_text_add(text, "%sr%d", k ? ", " : " ", (int)instruction->operand[k]);
         qb_text_add(text, " : %s\n", qb_dtype_name((qb_dtype)instruction->result_dtype));
     }

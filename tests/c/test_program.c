@@ -132,9 +132,10 @@ static bool is_number(const sampler *s, qb_value value)
 /* Keeps numbers small, so that everything stays exact. */
 static qb_value clip(sampler *s, qb_value x)
 {
-    if (!is_number(s, x) || qb_dtype_kind(info_of(s, x)->dtype) == 'u')
+    if (!is_number(s, x))
         return x;
-    return qb_max(s->graph, qb_min(s->graph, x, qb_splat_like(s->graph, x, 8)), qb_splat_like(s->graph, x, -8));
+    bool is_signed = qb_dtype_kind(info_of(s, x)->dtype) != 'u';
+    return qb_max(s->graph, qb_min(s->graph, x, qb_splat_like(s->graph, x, 8)), qb_splat_like(s->graph, x, is_signed ? -8 : 0));
 }
 
 /* Something of the type of `like`: another value of that type, a broadcast of one, or a constant. */
@@ -171,12 +172,13 @@ static qb_value sample_elementwise(sampler *s)
         (void)info;
         return qb_select(g, a, number, partner(s, number));
     }
+    bool is_signed = qb_dtype_kind(info_of(s, a)->dtype) != 'u'; /* the reference does not wrap */
     switch (pick(10)) {
-    case 0: return qb_neg(g, a);
-    case 1: return qb_dtype_kind(info_of(s, a)->dtype) == 'u' ? a : qb_abs(g, a);
+    case 0: return is_signed ? qb_neg(g, a) : a;
+    case 1: return is_signed ? qb_abs(g, a) : a;
     case 2: return qb_sign(g, a);
     case 3: return qb_add(g, a, partner(s, a));
-    case 4: return qb_sub(g, a, partner(s, a));
+    case 4: return is_signed ? qb_sub(g, a, partner(s, a)) : a;
     case 5: return qb_mul(g, a, partner(s, a));
     case 6: return qb_max(g, a, partner(s, a));
     case 7: return qb_less(g, a, partner(s, a));
@@ -417,7 +419,7 @@ static void check_reduction(qb_dtype dtype, int kind, int rank, const int64_t *s
     if (fused)
         output(graph, y);
     qb_tensor *tensor = random_tensor(dtype, rank, shape);
-    char what[128];
+    char what[256];
     (void)snprintf(what, sizeof what, "reduction %d of %s over axes %x", kind, qb_print_type(dtype, rank, shape).text, subset);
     check_graph(graph, &tensor, what);
     qb_tensor_release(tensor);
@@ -501,7 +503,7 @@ static void check_product(qb_dtype dtype, const int64_t *sizes, int order_a, int
     output(graph, c);
     output(graph, qb_add(graph, c, c));
     qb_tensor *inputs[] = {random_tensor(dtype, 3, a_shape), random_tensor(dtype, 3, b_shape)};
-    char what[128];
+    char what[256];
     (void)snprintf(what, sizeof what, "product %s orders %d %d flip %d views %d", qb_print_type(dtype, 4, sizes).text, order_a, order_b,
                    flip, with_views);
     check_graph(graph, inputs, what);
@@ -573,7 +575,7 @@ static void check_devices(void)
     static const char *const unknown[] = {"gpu", "cuda:", "cuda:x", "cpux", "", "mlx:0"};
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         CHECK(qb_compile(context, graph, absent[i], &program) == QB_ERROR_UNSUPPORTED &&
-                  strcmp(qb_error_device(), absent[i]) == 0 && strstr(qb_error_message(), "librar") || strstr(qb_error_message(), "loader"),
+                  strcmp(qb_error_device(), absent[i]) == 0 && strstr(qb_error_message(), "lib"),
               "%s", absent[i]);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         CHECK(qb_compile(context, graph, unknown[i], &program) == QB_ERROR_VALUE && strstr(qb_error_message(), "\"cpu\""), "%s",

@@ -1,0 +1,361 @@
+/* Graphs that every transform, every pass and the failing allocator are tried on: each primitive alone, every way of using its
+ * attributes, and some functions as users write them. */
+#ifndef SAMPLE_GRAPHS_H
+#define SAMPLE_GRAPHS_H
+
+#include "check.h"
+
+typedef struct sample {
+    const char *name;
+    const qb_op *op;                         /* of an elementwise sample */
+    void (*build)(qb_graph *g, qb_dtype d);  /* of the others: inputs, nodes, outputs */
+    double low[2], high[2];                  /* range of the elements of input 0, and of the other inputs */
+} sample;
+
+static inline qb_value out(qb_graph *g, qb_value value)
+{
+    check_output(g, value);
+    return value;
+}
+
+#define IN(...)    check_input(g, d, SHAPE(__VA_ARGS__))
+#define IN_SCALAR  check_input(g, d, SCALAR)
+#define NUM(c, v)  qb_splat_like(g, v, c)
+
+/* ---- Elementwise rows: a function of the result that shows it whatever its dtype, from operands of the dtype it takes */
+
+static inline void build_elementwise(qb_graph *g, qb_dtype d, const qb_op *op)
+{
+    qb_value x[2] = {IN(3), op->arity == 2 ? IN(3) : QB_NONE}, operands[2] = {x[0], x[1]}, y;
+    qb_type type = {.dtype = d}, result;
+    qb_inference inference = {op, op->arity, (qb_type[]){type, type}, NULL, &result};
+    if (op->infer(&inference) != QB_OK) /* takes bits */
+        for (int i = 0; i < op->arity; i++)
+            operands[i] = qb_less(g, NUM(0.6, x[i]), x[i]);
+    y = qb_emit(g, op, op->arity, operands, NULL);
+    CHECK(y >= 0, "%s", op->name);
+    out(g, qb_graph_dtype(g, y) == QB_BOOL ? qb_select(g, y, qb_mul(g, x[0], x[0]), x[0]) : y);
+}
+
+static inline void build_select(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(4), y = IN(4), c = qb_less(g, x, NUM(0.6, x));
+    out(g, qb_select(g, c, qb_mul(g, x, y), x));
+    out(g, qb_select(g, c, NUM(2, x), qb_sin(g, y)));
+    out(g, qb_select(g, c, y, y));
+}
+
+static inline void build_convert(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(4), whole = qb_convert(g, qb_mul(g, x, NUM(10, x)), QB_INT32);
+    out(g, qb_mul(g, x, qb_convert(g, whole, d)));
+    out(g, whole);
+    out(g, qb_convert(g, qb_less(g, x, NUM(0.6, x)), d));
+}
+
+static inline void build_leaves(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 3), c;
+    qb_tensor *constant = check_tensor(d, SHAPE(2, 3), (const double[]){1, -2, 3, 0.5, 0, 7});
+    OK(qb_graph_constant(g, constant, &c));
+    qb_tensor_release(constant);
+    out(g, qb_mul(g, qb_add(g, x, c), qb_iota(g, d, SHAPE(2, 3), 1)));
+    out(g, c);
+    out(g, qb_iota(g, QB_INT64, SHAPE(4, 2), 0));
+    out(g, x);
+    out(g, x);
+}
+
+/* ---- Moving elements */
+
+static inline void build_reshape(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 6), y = qb_reshape(g, qb_mul(g, x, x), SHAPE(3, 1, 4));
+    out(g, qb_sin(g, y));
+    out(g, qb_reshape(g, y, SHAPE(12)));
+}
+
+static inline void build_permute(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 3, 4), y = qb_permute(g, qb_mul(g, x, x), 3, INTEGERS(2, 0, 1));
+    out(g, y);
+    out(g, qb_permute(g, qb_sin(g, y), 3, INTEGERS(0, 2, 1)));
+}
+
+static inline void build_broadcast(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(1, 3), s = IN_SCALAR, y = qb_broadcast(g, qb_mul(g, x, x), SHAPE(2, 4, 5, 3), INTEGERS(1, 3));
+    out(g, y);
+    out(g, qb_mul(g, y, qb_broadcast_to(g, s, SHAPE(2, 4, 5, 3))));
+    out(g, qb_broadcast(g, x, SHAPE(1, 3, 1), INTEGERS(0, 1)));
+    out(g, qb_broadcast(g, x, SHAPE(0, 3), INTEGERS(0, 1)));
+}
+
+static inline void build_slice(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(5, 7), y = qb_mul(g, x, x);
+    out(g, qb_slice(g, y, INTEGERS(1, 2), INTEGERS(4, 7), INTEGERS(1, 1)));
+    out(g, qb_slice(g, y, INTEGERS(0, 1), INTEGERS(5, 7), INTEGERS(2, 3)));
+    out(g, qb_slice(g, y, INTEGERS(3, 6), INTEGERS(4, 7), INTEGERS(9, 4)));
+    out(g, qb_slice(g, y, INTEGERS(2, 0), INTEGERS(2, 6), INTEGERS(3, 2)));
+}
+
+static inline void build_reverse(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 2, 4), y = qb_mul(g, x, x);
+    out(g, qb_reverse(g, y, 1, INTEGERS(1)));
+    out(g, qb_sin(g, qb_reverse(g, y, 2, INTEGERS(0, 2))));
+}
+
+static inline void build_pad(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 4), y = qb_mul(g, x, x);
+    out(g, qb_pad(g, y, INTEGERS(1, 0), INTEGERS(0, 2), INTEGERS(0, 0)));
+    out(g, qb_pad(g, y, INTEGERS(0, 2), INTEGERS(1, 0), INTEGERS(2, 1)));
+    out(g, qb_pad(g, y, INTEGERS(-1, -2), INTEGERS(3, -1), INTEGERS(0, 0)));
+    out(g, qb_pad(g, y, INTEGERS(-1, 1), INTEGERS(-2, -3), INTEGERS(1, 2)));
+    out(g, qb_pad(g, y, INTEGERS(-2, 0), INTEGERS(-1, 0), INTEGERS(0, 0)));
+}
+
+static inline void build_concat(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 3), y = IN(2, 1), z = qb_mul(g, x, x);
+    out(g, qb_concat(g, 3, (qb_value[]){z, y, z}, 1));
+    out(g, qb_concat(g, 3, (qb_value[]){NUM(2, z), z, qb_sin(g, x)}, 0));
+    out(g, qb_concat(g, 2, (qb_value[]){check_input(g, d, SHAPE(2, 0)), y}, 1));
+}
+
+/* ---- Reductions */
+
+static inline void build_sum(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 3, 4), y = qb_mul(g, x, x);
+    out(g, qb_reduce_sum(g, y, 3, INTEGERS(0, 1, 2)));
+    out(g, qb_reduce_sum(g, y, 1, INTEGERS(1)));
+    out(g, qb_reduce_sum(g, y, 2, INTEGERS(0, 2)));
+    out(g, qb_sin(g, qb_reduce_sum(g, check_input(g, d, SHAPE(2, 0)), 1, INTEGERS(1))));
+}
+
+static inline void build_prod(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 5, 3);
+    out(g, qb_reduce_prod(g, x, 1, INTEGERS(1)));
+    out(g, qb_reduce_prod(g, x, 2, INTEGERS(0, 2)));
+    out(g, qb_reduce_prod(g, x, 3, INTEGERS(0, 1, 2)));
+    out(g, qb_reduce_prod(g, check_input(g, d, SHAPE(0, 2)), 1, INTEGERS(0)));
+}
+
+static inline void build_extrema(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 5), y = qb_mul(g, x, qb_sin(g, x));
+    out(g, qb_reduce_max(g, y, 1, INTEGERS(1)));
+    out(g, qb_reduce_min(g, y, 1, INTEGERS(0)));
+    out(g, qb_mul(g, qb_reduce_max(g, y, 2, INTEGERS(0, 1)), qb_reduce_min(g, y, 2, INTEGERS(0, 1))));
+}
+
+/* ---- Products: AxBxC... names the axes of the operands, one letter an axis; equal letters of both are contracted in the order of
+ * `contract`, or are batch axes when they stand in `batch`. */
+
+static inline qb_value product(qb_graph *g, qb_value a, const char *a_axes, qb_value b, const char *b_axes,
+                               const char *contract, const char *batch)
+{
+    int64_t places[4][QB_MAX_RANK];
+    const char *axes[2] = {a_axes, b_axes};
+    for (int operand = 0; operand < 2; operand++) {
+        for (int i = 0; contract[i]; i++)
+            places[operand][i] = strchr(axes[operand], contract[i]) - axes[operand];
+        for (int i = 0; batch[i]; i++)
+            places[2 + operand][i] = strchr(axes[operand], batch[i]) - axes[operand];
+    }
+    return qb_dot(g, a, b, (int)strlen(contract), places[0], places[1], (int)strlen(batch), places[2], places[3]);
+}
+
+/* The extents of the letters: i 2, j 3, k 4, l 5, m 1, n 0. */
+static inline qb_value lettered_input(qb_graph *g, qb_dtype d, const char *axes)
+{
+    int64_t shape[QB_MAX_RANK];
+    for (int i = 0; axes[i]; i++)
+        shape[i] = (const int64_t[]){2, 3, 4, 5, 1, 0}[axes[i] - 'i'];
+    return check_input(g, d, (int)strlen(axes), shape);
+}
+
+static inline void build_product(qb_graph *g, qb_dtype d, const char *a_axes, const char *b_axes, const char *contract,
+                                 const char *batch)
+{
+    qb_value a = lettered_input(g, d, a_axes), b = lettered_input(g, d, b_axes);
+    out(g, product(g, a, a_axes, b, b_axes, contract, batch));
+}
+
+#define PRODUCT(name, a, b, contract, batch)                                                                           \
+    static inline void build_dot_##name(qb_graph *g, qb_dtype d)                                                       \
+    {                                                                                                                  \
+        build_product(g, d, a, b, contract, batch);                                                                    \
+    }
+#define PRODUCTS(ROW)                                                                                                  \
+    ROW(inner, "k", "k", "k", "")                                                                                      \
+    ROW(outer, "ij", "kl", "", "")                                                                                     \
+    ROW(scalars, "", "", "", "")                                                                                       \
+    ROW(scalar_by_array, "", "jk", "", "")                                                                             \
+    ROW(rows, "ij", "jk", "j", "")                                                                                     \
+    ROW(left_transposed, "ji", "jk", "j", "")                                                                          \
+    ROW(right_transposed, "ij", "kj", "j", "")                                                                         \
+    ROW(both_transposed, "ji", "kj", "j", "")                                                                          \
+    ROW(by_vector, "ijk", "j", "j", "")                                                                                \
+    ROW(two_axes, "ijk", "jkl", "jk", "")                                                                              \
+    ROW(two_axes_swapped, "ijk", "kjl", "jk", "")                                                                      \
+    ROW(two_axes_named_backwards, "ijk", "lkj", "kj", "")                                                              \
+    ROW(three_axes_mixed, "likj", "kijl", "jki", "")                                                                   \
+    ROW(batch_front, "ijk", "ikl", "k", "i")                                                                           \
+    ROW(batch_back, "jki", "kli", "k", "i")                                                                            \
+    ROW(batch_middle, "jik", "kil", "k", "i")                                                                          \
+    ROW(batch_apart, "ijk", "kli", "k", "i")                                                                           \
+    ROW(batch_only, "ij", "ji", "", "ij")                                                                              \
+    ROW(two_batch_swapped, "ijkl", "ljim", "l", "ji")                                                                  \
+    ROW(batch_and_two_contracted, "kijl", "jlik", "lk", "i")                                                           \
+    ROW(everything, "lkji", "mikl", "lk", "i")                                                                         \
+    ROW(no_term, "in", "nj", "n", "")                                                                                  \
+    ROW(no_element, "nj", "jk", "j", "")
+PRODUCTS(PRODUCT)
+
+static inline void build_dot_with_itself(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 3), y = IN(3);
+    out(g, product(g, x, "ij", x, "ij", "j", ""));
+    out(g, product(g, product(g, y, "i", x, "ij", "i", ""), "j", y, "j", "j", ""));
+}
+
+/* ---- Functions */
+
+/* mean((w2 tanh(x w1 + b1) + b2 - sin(pi x))^2) */
+static inline void build_network(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(6, 1), w1 = IN(1, 4), b1 = IN(4), w2 = IN(4, 1), b2 = IN_SCALAR;
+    qb_value hidden = qb_tanh(g, qb_add(g, product(g, x, "im", w1, "mk", "m", ""), qb_broadcast_to(g, b1, SHAPE(6, 4))));
+    qb_value u = qb_add(g, product(g, hidden, "ik", w2, "km", "k", ""), qb_broadcast_to(g, b2, SHAPE(6, 1)));
+    qb_value error = qb_sub(g, u, qb_sin(g, qb_mul(g, NUM(M_PI, x), x)));
+    qb_value sum = qb_reduce_sum(g, qb_mul(g, error, error), 2, INTEGERS(0, 1));
+    out(g, qb_div(g, sum, NUM(6, sum)));
+}
+
+/* softmax along the last axis, with its maximum taken out first */
+static inline void build_softmax(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 5), largest = qb_stop_gradient(g, qb_reduce_max(g, x, 1, INTEGERS(1)));
+    qb_value e = qb_exp(g, qb_sub(g, x, qb_broadcast(g, largest, SHAPE(3, 5), INTEGERS(0))));
+    qb_value sum = qb_reduce_sum(g, e, 1, INTEGERS(1));
+    out(g, qb_div(g, e, qb_broadcast(g, sum, SHAPE(3, 5), INTEGERS(0))));
+}
+
+static inline void build_scalar(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN_SCALAR;
+    out(g, qb_exp(g, qb_sin(g, qb_mul(g, x, x))));
+}
+
+#define POSITIVE                                                                                                       \
+    {                                                                                                                  \
+        0.3, 0.3                                                                                                       \
+    },                                                                                                                 \
+    {                                                                                                                  \
+        0.9, 0.9                                                                                                       \
+    }
+#define SIGNED                                                                                                         \
+    {                                                                                                                  \
+        -0.9, -0.9                                                                                                     \
+    },                                                                                                                 \
+    {                                                                                                                  \
+        0.9, 0.9                                                                                                       \
+    }
+
+static const sample structural_samples[] = {
+    {"select", NULL, build_select, POSITIVE},
+    {"convert", NULL, build_convert, POSITIVE},
+    {"leaves", NULL, build_leaves, SIGNED},
+    {"reshape", NULL, build_reshape, SIGNED},
+    {"permute", NULL, build_permute, SIGNED},
+    {"broadcast", NULL, build_broadcast, SIGNED},
+    {"slice", NULL, build_slice, SIGNED},
+    {"reverse", NULL, build_reverse, SIGNED},
+    {"pad", NULL, build_pad, SIGNED},
+    {"concat", NULL, build_concat, SIGNED},
+    {"reduce_sum", NULL, build_sum, SIGNED},
+    {"reduce_prod", NULL, build_prod, SIGNED},
+    {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},
+#define PRODUCT_SAMPLE(name, a, b, contract, batch) {"dot_" #name, NULL, build_dot_##name, SIGNED},
+    PRODUCTS(PRODUCT_SAMPLE)
+#undef PRODUCT_SAMPLE
+    {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
+    {"network", NULL, build_network, SIGNED},
+    {"softmax", NULL, build_softmax, SIGNED},
+    {"scalar", NULL, build_scalar, SIGNED},
+};
+
+enum { STRUCTURAL_SAMPLES = sizeof structural_samples / sizeof *structural_samples };
+
+/* Elementwise samples: row `index` of the list of ops, on positive numbers, or (`negative`) on negative ones; false where the op is
+ * not elementwise, or has no such domain. Ranges keep clear of kinks and jumps. */
+static inline bool elementwise_sample(int index, bool negative, sample *s)
+{
+    static const sample special[] = {
+        {"fmod", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},
+        {"floor_divide", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},
+        {"max", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
+        {"min", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
+        {"round", NULL, NULL, {0.6, 0.6}, {0.9, 0.9}},
+        {"arccosh", NULL, NULL, {1.2, 1.2}, {1.9, 1.9}},
+    };
+    static const char *const positive_only[] = {"sqrt", "log", "log2", "log10", "log1p", "pow", "arccosh"};
+    const qb_op *op = qb_ops[index];
+    if (!(op->flags & QB_OP_ELEMENTWISE) || op->arity > 2 || op->attribute_count > 0 || op == &qb_op_stop_gradient)
+        return false;
+    *s = (sample){op->name, op, NULL, POSITIVE};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (strcmp(special[i].name, op->name) == 0) {
+            memcpy(s->low, special[i].low, sizeof s->low);
+            memcpy(s->high, special[i].high, sizeof s->high);
+        }
+    for (size_t i = 0; negative && i < sizeof positive_only / sizeof *positive_only; i++)
+        if (strcmp(positive_only[i], op->name) == 0)
+            return false;
+    for (int i = 0; negative && i < 2; i++) {
+        double low = s->low[i];
+        s->low[i] = -s->high[i];
+        s->high[i] = -low;
+    }
+    return true;
+}
+
+static inline qb_graph *build_sample(const sample *s, qb_dtype dtype)
+{
+    qb_graph *g;
+    OK(qb_graph_create(&g));
+    if (s->op)
+        build_elementwise(g, dtype, s->op);
+    else
+        s->build(g, dtype);
+    OK(qb_graph_take_status(g));
+    OK(qb_verify(g));
+    return g;
+}
+
+/* Inputs for a graph: elements in the sample's ranges, the same for the inputs that a transform adds as for the later ones. */
+static inline void sample_inputs(const sample *s, const qb_graph *g, qb_tensor **inputs)
+{
+    for (int i = 0; i < g->input_count; i++) {
+        const qb_value_info *info = &g->values[g->inputs[i]];
+        inputs[i] = check_tensor(info->dtype, info->rank, info->shape, NULL);
+        for (int64_t k = 0; k < inputs[i]->size; k++) {
+            int range = i > 0;
+            double x = s->low[range] + (s->high[range] - s->low[range]) * check_random();
+            qb_dtype_store(info->dtype, x, (char *)inputs[i]->data + (size_t)k * qb_dtype_size(info->dtype));
+        }
+    }
+}
+
+#undef IN
+#undef IN_SCALAR
+#undef NUM
+#undef POSITIVE
+#undef SIGNED
+
+#endif
