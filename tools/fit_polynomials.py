@@ -332,6 +332,31 @@ def erfc_f32():
     erfc_far(10.5, 9, round32)
 
 
+@fit
+def asin_f64():
+    odd("arcsin: asin r = r + r^3 p(r^2)", asin, mpf(1) / 6, mpf(1) / 4, 11, round64)
+
+
+@fit
+def atan_f64():
+    odd("arctan: atan r = r + r^3 p(r^2)", atan, mpf(-1) / 3, mpf(1) / 4, 12, round64)
+
+
+@fit
+def cbrt_f64():
+    f = lambda m: m ** (mpf(-1) / 3)
+    polynomial("cbrt: p(m) = m^(-1/3)", f, lambda m: 1 / f(m), 1, 2, 4, round64)
+
+
+# As log, one term of the series exact and in two parts: the rest is small enough for one.
+@fit
+def pow_f64():
+    limit = (sqrt(2) - 1) / (sqrt(2) + 1)
+    f = near_zero(lambda w: ((log((1 + sqrt(w)) / (1 - sqrt(w))) - 2 * sqrt(w)) / sqrt(w) ** 3 - mpf(2) / 3) / w, mpf(2) / 5)
+    weight = safe_weight(lambda w: sqrt(w) ** 5 / log((1 + sqrt(w)) / (1 - sqrt(w))))
+    polynomial("pow: log((1+s)/(1-s)) = 2 s + s^3 (2/3 + s^2 p(s^2))", f, weight, 0, limit ** 2 * (1 + mpf(2) ** -20), 6, round64)
+
+
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or FITS:
         print(f"/* {chosen} */")

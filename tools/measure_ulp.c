@@ -2,8 +2,9 @@
  *
  *     measure_ulp [arguments per function, default 2000000] [instruction set, default the machine's] [function ...]
  *
- * One line per function and format: name, format, largest error, and the argument(s) where it is, as hexadecimal floats.
- * tools/measure_ulp.py runs this, checks the arguments found with mpmath, and writes the table of docs/accuracy.md. */
+ * One line per function and format: name, format, largest error, the result there, and the argument(s), as hexadecimal
+ * floats. tools/measure_ulp.py runs this, checks the arguments found with mpmath, and writes the table of
+ * docs/accuracy.md. */
 #include "../tests/c/lane_reference.h"
 
 #include <stdio.h>
@@ -16,10 +17,16 @@ static qb_lane_kernel kernel_of(const qb_lane_table *table, qb_lane lane, qb_dty
     return table->kernels[lane][dtype];
 }
 
+/* The header line: which instruction set, and how many arguments. */
+static void print_header(const qb_lane_table *table, size_t count)
+{
+    printf("instruction-set %s %zu\n", table->instruction_set, count);
+}
+
 static void measure_unary(const qb_lane_table *table, const reference_unary *f, size_t count)
 {
     uint64_t state = 1;
-    double x[BLOCK], y[BLOCK], worst = 0, at = 0;
+    double x[BLOCK], y[BLOCK], worst = 0, at = 0, result = 0;
     for (size_t done = 0; done < count; done += BLOCK) {
         for (size_t i = 0; i < BLOCK; i++)
             x[i] = sample_f64(&state, f->low, f->high);
@@ -27,12 +34,12 @@ static void measure_unary(const qb_lane_table *table, const reference_unary *f, 
         for (size_t i = 0; i < BLOCK; i++) {
             double error = error_in_ulp_f64(y[i], f->function(x[i]));
             if (error > worst)
-                worst = error, at = x[i];
+                worst = error, at = x[i], result = y[i];
         }
     }
-    printf("%s float64 %.4f %a\n", f->name, worst, at);
+    printf("%s float64 %.4f %a %a\n", f->name, worst, result, at);
     float s[BLOCK], t[BLOCK];
-    worst = at = 0;
+    worst = at = result = 0;
     for (size_t done = 0; done < count; done += BLOCK) {
         for (size_t i = 0; i < BLOCK; i++)
             s[i] = sample_f32(&state, f->low, f->high);
@@ -40,16 +47,16 @@ static void measure_unary(const qb_lane_table *table, const reference_unary *f, 
         for (size_t i = 0; i < BLOCK; i++) {
             double error = error_in_ulp_f32(t[i], f->function((long double)s[i]));
             if (error > worst)
-                worst = error, at = (double)s[i];
+                worst = error, at = (double)s[i], result = (double)t[i];
         }
     }
-    printf("%s float32 %.4f %a\n", f->name, worst, at);
+    printf("%s float32 %.4f %a %a\n", f->name, worst, result, at);
 }
 
 static void measure_binary(const qb_lane_table *table, const reference_binary *f, size_t count)
 {
     uint64_t state = 2;
-    double a[BLOCK], b[BLOCK], y[BLOCK], worst = 0, at_a = 0, at_b = 0;
+    double a[BLOCK], b[BLOCK], y[BLOCK], worst = 0, at_a = 0, at_b = 0, result = 0;
     for (size_t done = 0; done < count; done += BLOCK) {
         for (size_t i = 0; i < BLOCK; i++)
             a[i] = sample_f64(&state, f->low, f->high), b[i] = sample_f64(&state, f->low, f->high);
@@ -57,12 +64,12 @@ static void measure_binary(const qb_lane_table *table, const reference_binary *f
         for (size_t i = 0; i < BLOCK; i++) {
             double error = error_in_ulp_f64(y[i], f->function(a[i], b[i]));
             if (error > worst)
-                worst = error, at_a = a[i], at_b = b[i];
+                worst = error, at_a = a[i], at_b = b[i], result = y[i];
         }
     }
-    printf("%s float64 %.4f %a %a\n", f->name, worst, at_a, at_b);
+    printf("%s float64 %.4f %a %a %a\n", f->name, worst, result, at_a, at_b);
     float s[BLOCK], t[BLOCK], u[BLOCK];
-    worst = at_a = at_b = 0;
+    worst = at_a = at_b = result = 0;
     for (size_t done = 0; done < count; done += BLOCK) {
         for (size_t i = 0; i < BLOCK; i++)
             s[i] = sample_f32(&state, f->low, f->high), t[i] = sample_f32(&state, f->low, f->high);
@@ -70,10 +77,10 @@ static void measure_binary(const qb_lane_table *table, const reference_binary *f
         for (size_t i = 0; i < BLOCK; i++) {
             double error = error_in_ulp_f32(u[i], f->function((long double)s[i], (long double)t[i]));
             if (error > worst)
-                worst = error, at_a = (double)s[i], at_b = (double)t[i];
+                worst = error, at_a = (double)s[i], at_b = (double)t[i], result = (double)u[i];
         }
     }
-    printf("%s float32 %.4f %a %a\n", f->name, worst, at_a, at_b);
+    printf("%s float32 %.4f %a %a %a\n", f->name, worst, result, at_a, at_b);
 }
 
 static bool is_wanted(const char *name, int count, char **names)
@@ -94,6 +101,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s is no instruction set that this machine runs\n", argv[2]);
         return 1;
     }
+    print_header(table, count);
     int names = argc > 3 ? argc - 3 : 0;
     for (int i = 0; i < REFERENCE_UNARIES; i++)
         if (is_wanted(reference_unaries[i].name, names, argv + 3))

@@ -1,8 +1,9 @@
 /* array and asarray: from whatever Python has for an array to a tensor.
  *
- * Numbers, nested sequences (nested.c), tensors, and foreign arrays by the first protocol they have: the buffer protocol, DLPack,
- * __array__. NumPy is not needed for any of it and never imported here. Every import copies, so that a tensor never aliases foreign
- * memory. Which dtype data get when none is asked for is decided in this file and in nested.c alone. */
+ * Numbers, nested sequences (nested.c), tensors, and foreign arrays by the first protocol they have: the buffer
+ * protocol, DLPack, __array__. NumPy is not needed for any of it and never imported here. Every import copies, so that
+ * a tensor never aliases foreign memory. Which dtype data get when none is asked for is decided in this file and in
+ * nested.c alone. */
 #include "convert.h"
 
 #include "base/dtype.h"
@@ -14,10 +15,11 @@
 
 void qbpy_refuse_tracer(qbpy_state *state, const char *function)
 {
-    PyErr_Format(state->TracerError,
-                 "%s: a traced array has no value while the function is traced; use the functions of quabla on it (where or "
-                 "cond to decide by its value), or return it from the function",
-                 function);
+    PyErr_Format(
+        state->TracerError,
+        "%s: a traced array has no value while the function is traced; use the functions of quabla on it (where or "
+        "cond to decide by its value), or return it from the function",
+        function);
 }
 
 void qbpy_refuse_object(const char *function, const char *where, PyObject *object)
@@ -31,7 +33,7 @@ void qbpy_refuse_object(const char *function, const char *where, PyObject *objec
                      function, where, Py_TYPE(object)->tp_name);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ numbers */
+/* ---------------------------------------------------------------------------------------------------------- numbers */
 
 static int refuse_number(const char *function, PyObject *number, qb_dtype dtype)
 {
@@ -137,7 +139,7 @@ static qb_tensor *convert_number(const qbpy_conversion *how, PyObject *number)
     return tensor;
 }
 
-/* ----------------------------------------------------------------------------------------------------- foreign arrays */
+/* --------------------------------------------------------------------------------------------------- foreign arrays */
 
 static bool is_of_numpy(PyObject *object)
 {
@@ -164,7 +166,7 @@ bool qbpy_is_foreign_array(const qbpy_state *state, PyObject *object)
     return has_attribute(object, state->str_dlpack_) || has_attribute(object, state->str_array_);
 }
 
-/* The element type that a format of the struct module means; QBPY_ELEMENT_COUNT with an exception set for all others. */
+/* The element type that a format of the struct module means; QBPY_ELEMENT_COUNT and an exception for all others. */
 static qbpy_element read_format(const char *function, const Py_buffer *view)
 {
     const char *format = view->format ? view->format : "B";
@@ -178,22 +180,24 @@ static qbpy_element read_format(const char *function, const Py_buffer *view)
                                              : 0;
     qbpy_element element = kind ? qbpy_element_find(kind, (size_t)view->itemsize) : QBPY_ELEMENT_COUNT;
     if (element == QBPY_ELEMENT_COUNT) {
-        const char *what = strcmp(format, "e") == 0                                        ? "float16"
-                           : strcmp(format, "g") == 0                                      ? "extended precision (longdouble)"
-                           : format[0] == 'Z'                                              ? "complex"
-                           : format[0] == 'O'                                              ? "object"
+        const char *what = strcmp(format, "e") == 0   ? "float16"
+                           : strcmp(format, "g") == 0 ? "extended precision (longdouble)"
+                           : format[0] == 'Z'         ? "complex"
+                           : format[0] == 'O'         ? "object"
                            : strchr("sSwuc", format[strspn(format, "0123456789")]) != NULL ? "string"
                                                                                            : "structured";
-        PyErr_Format(PyExc_TypeError, "%s: %s data (format '%s') is not supported; convert it to float32 or float64 first",
-                     function, what, view->format);
+        PyErr_Format(PyExc_TypeError,
+                     "%s: %s data (format '%s') is not supported; convert it to float32 or float64 first", function,
+                     what, view->format);
         return element;
     }
     bool swapped = order == (PY_BIG_ENDIAN ? '<' : '>') || (order == '!' && !PY_BIG_ENDIAN);
     if (swapped && view->itemsize > 1) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s: byte-swapped data (format '%s') is not supported; convert it to native byte order first, in NumPy "
-                     "x.astype(x.dtype.newbyteorder('='))",
-                     function, view->format);
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s: byte-swapped data (format '%s') is not supported; convert it to native byte order first, in NumPy "
+            "x.astype(x.dtype.newbyteorder('='))",
+            function, view->format);
         return QBPY_ELEMENT_COUNT;
     }
     return element;
@@ -215,7 +219,8 @@ static qb_tensor *import_view(const qbpy_conversion *how, const Py_buffer *view)
     if (layout.element == QBPY_ELEMENT_COUNT)
         return NULL;
     if (view->ndim > QB_MAX_RANK) {
-        PyErr_Format(PyExc_ValueError, "%s: an array of rank %d: ranks go from 0 to %d", how->function, view->ndim, QB_MAX_RANK);
+        PyErr_Format(PyExc_ValueError, "%s: an array of rank %d: ranks go from 0 to %d", how->function, view->ndim,
+                     QB_MAX_RANK);
         return NULL;
     }
     for (int i = 0; i < view->ndim; i++) {
@@ -232,8 +237,8 @@ static void refuse_buffer(const char *function, PyObject *object)
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
     PyErr_Clear();
     if (dtype)
-        PyErr_Format(PyExc_TypeError, "%s: data of dtype %S is not supported; convert it to float32 or float64 first", function,
-                     dtype);
+        PyErr_Format(PyExc_TypeError, "%s: data of dtype %S is not supported; convert it to float32 or float64 first",
+                     function, dtype);
     else
         qbpy_refuse_object(function, "", object);
     Py_XDECREF(dtype);
@@ -243,7 +248,8 @@ static qb_tensor *import_buffer(const qbpy_conversion *how, PyObject *object, bo
 {
     Py_buffer view;
     if (PyObject_GetBuffer(object, &view, PyBUF_RECORDS_RO) < 0) {
-        refuse_buffer(how->function, object);
+        if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+            refuse_buffer(how->function, object);
         return NULL;
     }
     *is_scalar = view.ndim == 0 && is_of_numpy(object) && strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0;
@@ -273,13 +279,13 @@ qb_tensor *qbpy_import_foreign(const qbpy_conversion *how, PyObject *object, boo
     if (PyObject_CheckBuffer(array) && !is_text(array))
         tensor = import_buffer(how, array, is_scalar);
     else
-        PyErr_Format(PyExc_TypeError, "%s: __array__ of %.200s returned an object of type %.200s, not an array", how->function,
-                     Py_TYPE(object)->tp_name, Py_TYPE(array)->tp_name);
+        PyErr_Format(PyExc_TypeError, "%s: __array__ of %.200s returned an object of type %.200s, not an array",
+                     how->function, Py_TYPE(object)->tp_name, Py_TYPE(array)->tp_name);
     Py_DECREF(array);
     return tensor;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- anything */
+/* --------------------------------------------------------------------------------------------------------- anything */
 
 qb_tensor *qbpy_tensor_astype(qbpy_state *state, qb_tensor *tensor, qb_dtype dtype)
 {
@@ -293,7 +299,7 @@ qb_tensor *qbpy_tensor_astype(qbpy_state *state, qb_tensor *tensor, qb_dtype dty
 static qb_tensor *convert(const qbpy_conversion *how, PyObject *object, bool *weak)
 {
     qbpy_state *state = how->state;
-    bool ignored;
+    bool ignored = false;
     weak = weak ? weak : &ignored;
     *weak = false;
     if (qbpy_is_tensor(state, object)) {
@@ -333,9 +339,10 @@ bool qbpy_is_arraylike(qbpy_state *state, PyObject *object)
            PyLong_Check(object) || qbpy_is_foreign_array(state, object);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- arguments */
+/* -------------------------------------------------------------------------------------------------------- arguments */
 
-static int place_keyword(const char *function, const char *const *names, PyObject *keyword, PyObject *value, PyObject **out)
+static int place_keyword(const char *function, const char *const *names, PyObject *keyword, PyObject *value,
+                         PyObject **out)
 {
     for (int i = 0; names[i]; i++) {
         if (PyUnicode_CompareWithASCIIString(keyword, names[i]) != 0)
@@ -402,7 +409,7 @@ int qbpy_shape_from_object(PyObject *object, const char *function, int64_t *shap
     return (int)rank;
 }
 
-/* ------------------------------------------------------------------------------------------------- array and asarray */
+/* ------------------------------------------------------------------------------------------------ array and asarray */
 
 /* A traced array stays one: itself, or what its method astype gives. */
 static PyObject *convert_tracer(qbpy_state *state, PyObject *tracer, PyObject *dtype)
@@ -453,26 +460,31 @@ static PyObject *core_from_dlpack(PyObject *module, PyObject *object)
 {
     qbpy_state *state = qbpy_state_of(module);
     if (!PyCapsule_CheckExact(object) && !has_attribute(object, state->str_dlpack_)) {
-        PyErr_Format(PyExc_TypeError, "from_dlpack: expected an array with __dlpack__, got an object of type %.200s; use asarray for "
-                     "other arrays", Py_TYPE(object)->tp_name);
+        PyErr_Format(PyExc_TypeError,
+                     "from_dlpack: expected an array with __dlpack__, got an object of type %.200s; use asarray for "
+                     "other arrays",
+                     Py_TYPE(object)->tp_name);
         return NULL;
     }
     return qbpy_tensor_wrap(state, qbpy_dlpack_import(state, object, "from_dlpack", -1, -1), false);
 }
 
-PyDoc_STRVAR(array_doc, "array(obj, dtype=None)\n--\n\n"
-                        "A new Tensor with the elements of `obj`.\n\n"
-                        "obj: a number, nested lists or tuples of numbers and arrays, or an array of any library: anything with the\n"
-                        "buffer protocol, __dlpack__ or __array__. Its memory is copied.\n"
-                        "dtype: of the result. By default floating and bool data keep theirs, Python floats give float64, bools bool_,\n"
-                        "and integers float64.\n\n"
-                        "A traced array is returned as it is. TypeError for strings, objects and unsupported element types,\n"
-                        "ValueError for ragged lists, byte-swapped data and numbers that do not fit the dtype.");
+PyDoc_STRVAR(
+    array_doc,
+    "array(obj, dtype=None)\n--\n\n"
+    "A new Tensor with the elements of `obj`.\n\n"
+    "obj: a number, nested lists or tuples of numbers and arrays, or an array of any library: anything with the\n"
+    "buffer protocol, __dlpack__ or __array__. Its memory is copied.\n"
+    "dtype: of the result. By default floating and bool data keep theirs, Python floats give float64, bools bool_,\n"
+    "and integers float64.\n\n"
+    "A traced array is returned as it is. TypeError for strings, objects and unsupported element types,\n"
+    "ValueError for ragged lists, byte-swapped data and numbers that do not fit the dtype.");
 PyDoc_STRVAR(asarray_doc, "asarray(obj, dtype=None)\n--\n\n"
                           "`obj` itself when it is a Tensor of that dtype, otherwise array(obj, dtype).");
-PyDoc_STRVAR(from_dlpack_doc, "from_dlpack(x, /)\n--\n\n"
-                              "A new Tensor with the elements of `x`, an array of any library with __dlpack__ in host memory.\n\n"
-                              "Keeps integer dtypes (8 and 16 bits become 32).");
+PyDoc_STRVAR(from_dlpack_doc,
+             "from_dlpack(x, /)\n--\n\n"
+             "A new Tensor with the elements of `x`, an array of any library with __dlpack__ in host memory.\n\n"
+             "Keeps integer dtypes (8 and 16 bits become 32).");
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

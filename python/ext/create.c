@@ -58,10 +58,10 @@ static int parse(arguments *call, PyObject *module, const char *function, const 
     return qbpy_parse_arguments(function, names, required, args, nargs, kwnames, call->at);
 }
 
-/* ------------------------------------------------------------------------------------------------ zeros, ones and full */
+/* --------------------------------------------------------------------------------------------- zeros, ones and full */
 
-static PyObject *constant(PyObject *module, const char *function, double number, PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames)
+static PyObject *constant(PyObject *module, const char *function, double number, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
 {
     static const char *const names[] = {"shape", "dtype", NULL};
     arguments call;
@@ -93,7 +93,8 @@ static int broadcast_into(const arguments *call, const qb_tensor *value, qb_tens
     for (int i = 0; i < value->rank; i++)
         if (missing < 0 || (value->shape[i] != 1 && value->shape[i] != tensor->shape[missing + i])) {
             PyErr_Format(PyExc_ValueError, "%s: a value of shape %s does not broadcast to shape %s", call->function,
-                         qb_print_shape(value->rank, value->shape).text, qb_print_shape(tensor->rank, tensor->shape).text);
+                         qb_print_shape(value->rank, value->shape).text,
+                         qb_print_shape(tensor->rank, tensor->shape).text);
             return -1;
         }
     for (int i = tensor->rank - 1; i >= 0; i--) {
@@ -147,9 +148,10 @@ static PyObject *core_full(PyObject *module, PyObject *const *args, Py_ssize_t n
     return rank < 0 ? NULL : full(&call, rank, shape, call.at[1], dtype, call.at[2]);
 }
 
-/* ---------------------------------------------------------------------------------------------------- the _like forms */
+/* -------------------------------------------------------------------------------------------------- the _like forms */
 
-/* Shape of `like`, and its dtype unless one is asked for. Of a traced array only these two are looked at. Returns the rank. */
+/* Shape of `like`, and its dtype unless one is asked for. Of a traced array only these two are looked at. Returns the
+ * rank. */
 static int shape_like(const arguments *call, PyObject *like, int64_t *shape, int *dtype)
 {
     qb_dtype own;
@@ -219,7 +221,7 @@ static PyObject *core_full_like(PyObject *module, PyObject *const *args, Py_ssiz
     return array;
 }
 
-/* -------------------------------------------------------------------------------------------------------- eye, ranges */
+/* ------------------------------------------------------------------------------------------------------ eye, ranges */
 
 static PyObject *core_eye(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -256,7 +258,8 @@ static int read_number(const arguments *call, PyObject *object, double *out)
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* start + i * delta, where delta is the difference of the first two elements as the dtype holds them: NumPy's arange. */
+/* NumPy's arange: start + i * delta, where delta is the difference of the first two elements as the dtype holds them.
+ * A plain sum of steps would drift. */
 static void fill_range(qb_tensor *tensor, double start, double step)
 {
 #define FILL(type, first, second)                                                                                      \
@@ -318,7 +321,8 @@ static PyObject *core_arange(PyObject *module, PyObject *const *args, Py_ssize_t
     }
     double length = ceil((stop - start) / step);
     if (step == 0 || isnan(length) || length > 0x1p62) {
-        PyErr_Format(PyExc_ValueError, "arange: no finite number of steps leads from start to stop (start %R, stop %R, step %R)",
+        PyErr_Format(PyExc_ValueError,
+                     "arange: no finite number of steps leads from start to stop (start %R, stop %R, step %R)",
                      call.at[0], call.at[1] ? call.at[1] : Py_None, call.at[2] ? call.at[2] : Py_None);
         return NULL;
     }
@@ -365,15 +369,19 @@ static PyObject *core_linspace(PyObject *module, PyObject *const *args, Py_ssize
     return qbpy_tensor_wrap(call.state, tensor, false);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- module */
+/* ----------------------------------------------------------------------------------------------------------- module */
 
 PyDoc_STRVAR(zeros_doc, "zeros(shape, dtype=None)\n--\n\nZeros; float64 unless `dtype` says otherwise.");
 PyDoc_STRVAR(ones_doc, "ones(shape, dtype=None)\n--\n\nOnes; float64 unless `dtype` says otherwise.");
-PyDoc_STRVAR(full_doc, "full(shape, value, dtype=None)\n--\n\n"
-                       "An array of that shape filled with `value`, a number or an array that broadcasts to it; of the dtype that\n"
-                       "array(value) has, unless `dtype` says otherwise.");
-PyDoc_STRVAR(zeros_like_doc, "zeros_like(x, dtype=None)\n--\n\nZeros in the shape of `x`, and in its dtype unless one is given.");
-PyDoc_STRVAR(ones_like_doc, "ones_like(x, dtype=None)\n--\n\nOnes in the shape of `x`, and in its dtype unless one is given.");
+PyDoc_STRVAR(
+    full_doc,
+    "full(shape, value, dtype=None)\n--\n\n"
+    "An array of that shape filled with `value`, a number or an array that broadcasts to it; of the dtype that\n"
+    "array(value) has, unless `dtype` says otherwise.");
+PyDoc_STRVAR(zeros_like_doc,
+             "zeros_like(x, dtype=None)\n--\n\nZeros in the shape of `x`, and in its dtype unless one is given.");
+PyDoc_STRVAR(ones_like_doc,
+             "ones_like(x, dtype=None)\n--\n\nOnes in the shape of `x`, and in its dtype unless one is given.");
 PyDoc_STRVAR(full_like_doc, "full_like(x, value, dtype=None)\n--\n\n"
                             "full(x.shape, value), in the dtype of `x` unless one is given.");
 PyDoc_STRVAR(eye_doc, "eye(n, m=None, dtype=None)\n--\n\n"

@@ -1,8 +1,8 @@
 /* Exchange through DLPack. Layouts are in dlpack_abi.h.
  *
- * Out: tensors are immutable, so a capsule that shares their memory must say so. Consumers of DLPack 1.0 and later get read-only shared
- * memory; older ones, which know no read-only flag, get a copy of their own.
- * In: always a copy, as every import. */
+ * Out: tensors are immutable, so a capsule that shares their memory must say so. Consumers of DLPack 1.0 and later get
+ * read-only shared memory; older ones, which know no read-only flag, get a copy of their own. In: always a copy, as
+ * every import. */
 #include "dlpack.h"
 
 #include "base/dtype.h"
@@ -13,7 +13,7 @@
 static const char plain_name[] = "dltensor", plain_used[] = "used_dltensor";
 static const char versioned_name[] = "dltensor_versioned", versioned_used[] = "used_dltensor_versioned";
 
-/* ----------------------------------------------------------------------------------------------------------------- out */
+/* -------------------------------------------------------------------------------------------------------------- out */
 
 static void delete_plain(qbpy_dl_managed *self)
 {
@@ -126,8 +126,8 @@ static int check_request(PyObject *stream, PyObject *device)
     if (PyErr_Occurred())
         return -1;
     if (type != QBPY_DL_CPU || id != 0) {
-        PyErr_Format(PyExc_BufferError, "__dlpack__: the array is in host memory, device (1, 0), not on device (%ld, %ld)",
-                     type, id);
+        PyErr_Format(PyExc_BufferError,
+                     "__dlpack__: the array is in host memory, device (1, 0), not on device (%ld, %ld)", type, id);
         return -1;
     }
     return 0;
@@ -154,8 +154,9 @@ PyObject *qbpy_tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
     if (wants_copy < 0)
         return NULL;
     if (copy != Py_None && !wants_copy && major < QBPY_DL_MAJOR) {
-        PyErr_SetString(PyExc_BufferError, "__dlpack__: arrays are read-only, which DLPack before 1.0 cannot say; allow a copy, "
-                                           "or ask for max_version=(1, 0)");
+        PyErr_SetString(PyExc_BufferError,
+                        "__dlpack__: arrays are read-only, which DLPack before 1.0 cannot say; allow a copy, "
+                        "or ask for max_version=(1, 0)");
         return NULL;
     }
     qb_tensor *tensor = qbpy_tensor_get(self);
@@ -174,23 +175,25 @@ PyObject *qbpy_tensor_dlpack_device(PyObject *Py_UNUSED(self), PyObject *Py_UNUS
     return Py_BuildValue("(ii)", QBPY_DL_CPU, 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ in */
+/* --------------------------------------------------------------------------------------------------------------- in */
 
 static bool in_host_memory(long type)
 {
-    return type == QBPY_DL_CPU || type == QBPY_DL_CUDA_HOST || type == QBPY_DL_ROCM_HOST || type == QBPY_DL_CUDA_MANAGED;
+    return type == QBPY_DL_CPU || type == QBPY_DL_CUDA_HOST || type == QBPY_DL_ROCM_HOST ||
+           type == QBPY_DL_CUDA_MANAGED;
 }
 
 static int refuse_device(const char *function, long type)
 {
-    PyErr_Format(PyExc_ValueError, "%s: the array is in the memory of DLPack device type %ld; copy it to the CPU first", function,
-                 type);
+    PyErr_Format(PyExc_ValueError, "%s: the array is in the memory of DLPack device type %ld; copy it to the CPU first",
+                 function, type);
     return -1;
 }
 
 static int read_layout(const char *function, const qbpy_dl_tensor *tensor, qbpy_layout *out)
 {
-    static const char kinds[] = {[QBPY_DL_INT] = 'i', [QBPY_DL_UINT] = 'u', [QBPY_DL_FLOAT] = 'f', [QBPY_DL_BOOL] = 'b'};
+    static const char kinds[] = {
+        [QBPY_DL_INT] = 'i', [QBPY_DL_UINT] = 'u', [QBPY_DL_FLOAT] = 'f', [QBPY_DL_BOOL] = 'b'};
     if (!in_host_memory(tensor->device.type))
         return refuse_device(function, tensor->device.type);
     qbpy_dl_dtype dtype = tensor->dtype;
@@ -198,12 +201,15 @@ static int read_layout(const char *function, const qbpy_dl_tensor *tensor, qbpy_
     if (dtype.code < sizeof kinds && dtype.lanes == 1 && dtype.bits % 8 == 0)
         out->element = qbpy_element_find(kinds[dtype.code], dtype.bits / 8);
     if (out->element == QBPY_ELEMENT_COUNT) {
-        PyErr_Format(PyExc_TypeError, "%s: elements of DLPack type (code %d, %d bits, %d lanes) are not supported; convert the array "
-                     "to float32 or float64 first", function, dtype.code, dtype.bits, dtype.lanes);
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of DLPack type (code %d, %d bits, %d lanes) are not supported; convert the array "
+                     "to float32 or float64 first",
+                     function, dtype.code, dtype.bits, dtype.lanes);
         return -1;
     }
     if (tensor->rank < 0 || tensor->rank > QB_MAX_RANK) {
-        PyErr_Format(PyExc_ValueError, "%s: an array of rank %d: ranks go from 0 to %d", function, tensor->rank, QB_MAX_RANK);
+        PyErr_Format(PyExc_ValueError, "%s: an array of rank %d: ranks go from 0 to %d", function, tensor->rank,
+                     QB_MAX_RANK);
         return -1;
     }
     out->data = (const char *)tensor->data + tensor->byte_offset;
@@ -235,7 +241,8 @@ static qb_tensor *import_capsule(qbpy_state *state, PyObject *capsule, const cha
     if (PyCapsule_IsValid(capsule, versioned_name)) {
         qbpy_dl_versioned *managed = PyCapsule_GetPointer(capsule, versioned_name);
         if (managed->major > QBPY_DL_MAJOR) {
-            PyErr_Format(PyExc_BufferError, "%s: DLPack version %u is newer than the supported 1", function, managed->major);
+            PyErr_Format(PyExc_BufferError, "%s: DLPack version %u is newer than the supported 1", function,
+                         managed->major);
             return NULL;
         }
         qb_tensor *tensor = import_tensor(state, &managed->tensor, function, dtype, dtype_of_integers);
@@ -260,9 +267,8 @@ static PyObject *request_capsule(qbpy_state *state, PyObject *object, const char
     PyObject *device = PyObject_CallMethodNoArgs(object, state->str_dlpack_device_);
     if (!device)
         return NULL;
-    long type = PyTuple_Check(device) && PyTuple_GET_SIZE(device) == 2
-                    ? PyLong_AsLong(PyTuple_GET_ITEM(device, 0))
-                    : QBPY_DL_CPU;
+    long type = PyTuple_Check(device) && PyTuple_GET_SIZE(device) == 2 ? PyLong_AsLong(PyTuple_GET_ITEM(device, 0))
+                                                                       : QBPY_DL_CPU;
     Py_DECREF(device);
     if (type == -1 && PyErr_Occurred())
         return NULL;
@@ -294,8 +300,8 @@ qb_tensor *qbpy_dlpack_import(qbpy_state *state, PyObject *object, const char *f
     if (PyCapsule_CheckExact(capsule))
         tensor = import_capsule(state, capsule, function, dtype, dtype_of_integers);
     else
-        PyErr_Format(PyExc_TypeError, "%s: __dlpack__ of %.200s returned %R, not a capsule", function, Py_TYPE(object)->tp_name,
-                     capsule);
+        PyErr_Format(PyExc_TypeError, "%s: __dlpack__ of %.200s returned %R, not a capsule", function,
+                     Py_TYPE(object)->tp_name, capsule);
     Py_DECREF(capsule);
     return tensor;
 }

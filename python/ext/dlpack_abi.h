@@ -1,8 +1,9 @@
-/* The binary layout of DLPack 1.x, written from its public specification (dmlc.github.io/dlpack/latest/c_api.html): how a tensor
+/* The binary layout of DLPack 1.x, written from its public specification, the C API of version 1.0: how a tensor
  * travels between libraries inside a PyCapsule.
  *
- * A capsule named "dltensor" holds a qbpy_dl_managed, one named "dltensor_versioned" a qbpy_dl_versioned; whoever takes it renames it
- * to "used_..." and calls the deleter when done, from any thread and without the interpreter's lock. */
+ * A capsule named "dltensor" holds a qbpy_dl_managed, one named "dltensor_versioned" a qbpy_dl_versioned; whoever
+ * takes it renames it to "used_..." and calls the deleter when done, from any thread and without the interpreter's
+ * lock. */
 #ifndef QUABLA_EXT_DLPACK_ABI_H
 #define QUABLA_EXT_DLPACK_ABI_H
 

@@ -1,7 +1,7 @@
 /* Element types as Python objects: one object per dtype, so that identity is equality.
  *
- * A NumPy dtype of the same name compares equal, and NumPy takes our objects wherever it takes a dtype (through the attribute
- * `dtype`, as it does for other classes). */
+ * A NumPy dtype of the same name compares equal, and NumPy takes our objects wherever it takes a dtype (through the
+ * attribute `dtype`, as it does for other classes). */
 #include "base/dtype.h"
 
 #include "quabla_ext.h"
@@ -13,7 +13,7 @@ PyObject *qbpy_dtype_object(qbpy_state *state, qb_dtype dtype)
     return Py_NewRef(state->dtypes[dtype]);
 }
 
-/* ------------------------------------------------------------------------------------------------- from other objects */
+/* ----------------------------------------------------------------------------------------------- from other objects */
 
 static bool find_name(const char *name, qb_dtype *out)
 {
@@ -59,7 +59,9 @@ int qbpy_dtype_from_object(qbpy_state *state, PyObject *object, qb_dtype *out)
     }
     if (object == (PyObject *)&PyFloat_Type || object == (PyObject *)&PyLong_Type ||
         object == (PyObject *)&PyBool_Type) {
-        *out = object == (PyObject *)&PyFloat_Type ? QB_FLOAT64 : object == (PyObject *)&PyLong_Type ? QB_INT64 : QB_BOOL;
+        *out = object == (PyObject *)&PyFloat_Type  ? QB_FLOAT64
+               : object == (PyObject *)&PyLong_Type ? QB_INT64
+                                                    : QB_BOOL;
         return 0;
     }
     PyObject *name = name_meant(state, object);
@@ -72,9 +74,10 @@ int qbpy_dtype_from_object(qbpy_state *state, PyObject *object, qb_dtype *out)
     char accepted[256];
     size_t used = 0;
     for (int i = 0; i < QB_DTYPE_COUNT; i++)
-        used += (size_t)snprintf(accepted + used, sizeof accepted - used, "%s%s", i ? ", " : "", qb_dtype_name((qb_dtype)i));
-    PyErr_Format(PyExc_TypeError, "dtype: expected one of %s, its name, or a NumPy dtype of that name; got %R", accepted,
-                 object);
+        used += (size_t)snprintf(accepted + used, sizeof accepted - used, "%s%s", i ? ", " : "",
+                                 qb_dtype_name((qb_dtype)i));
+    PyErr_Format(PyExc_TypeError, "dtype: expected one of %s, its name, or a NumPy dtype of that name; got %R",
+                 accepted, object);
     return -1;
 }
 
@@ -90,7 +93,7 @@ int qbpy_optional_dtype(qbpy_state *state, PyObject *object, int *out)
     return 0;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the type */
+/* --------------------------------------------------------------------------------------------------------- the type */
 
 static const char *dtype_text(PyObject *self)
 {
@@ -183,20 +186,15 @@ static PyMethodDef dtype_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(dtype_doc, "dtype(dtype)\n--\n\n"
-                        "The type of an array's elements: float64, float32, bool_, int32, int64, uint32 or uint64.\n\n"
-                        "dtype(x) gives the one object that x means: a name, a NumPy dtype, or float, int (int64) or bool.");
+PyDoc_STRVAR(dtype_doc,
+             "dtype(dtype)\n--\n\n"
+             "The type of an array's elements: float64, float32, bool_, int32, int64, uint32 or uint64.\n\n"
+             "dtype(x) gives the one object that x means: a name, a NumPy dtype, or float, int (int64) or bool.");
 
 static PyType_Slot dtype_slots[] = {
-    {Py_tp_doc, (void *)dtype_doc},
-    {Py_tp_new, (void *)dtype_new},
-    {Py_tp_dealloc, (void *)dtype_dealloc},
-    {Py_tp_repr, (void *)dtype_repr},
-    {Py_tp_hash, (void *)dtype_hash},
-    {Py_tp_richcompare, (void *)dtype_richcompare},
-    {Py_tp_getset, dtype_getset},
-    {Py_tp_methods, dtype_methods},
-    {0, NULL},
+    {Py_tp_doc, (void *)dtype_doc},   {Py_tp_new, (void *)dtype_new},   {Py_tp_dealloc, (void *)dtype_dealloc},
+    {Py_tp_repr, (void *)dtype_repr}, {Py_tp_hash, (void *)dtype_hash}, {Py_tp_richcompare, (void *)dtype_richcompare},
+    {Py_tp_getset, dtype_getset},     {Py_tp_methods, dtype_methods},   {0, NULL},
 };
 
 static PyType_Spec dtype_spec = {

@@ -1,8 +1,8 @@
 /* Copying and converting elements between foreign layouts and tensors.
  *
- * A copy is brought to the fewest axes (neighbouring axes that are one run of memory merge, so anything contiguous is a single row),
- * then done row by row; where the source is transposed, in square tiles, so that each cache line of either side is used up while it
- * is there. */
+ * A copy is brought to the fewest axes (neighbouring axes that are one run of memory merge, so anything contiguous is
+ * a single row), then done row by row; where the source is transposed, in tiles, so that each cache line of either
+ * side is used up while it is there. */
 #include "elements.h"
 
 #include "base/dtype.h"
@@ -54,7 +54,7 @@ qb_dtype qbpy_element_dtype(qbpy_element element)
     return elements[element].kind == 'i' ? QB_INT32 : QB_UINT32;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------------------------- rows */
 
 typedef struct row {
     char *to;
@@ -64,30 +64,26 @@ typedef struct row {
 } row;
 
 /* Element by element through memcpy, which compiles to a plain (unaligned) load. */
-#define ROW_LOOP(S, D, expression)                                                                                     \
-    for (int64_t i = 0; i < r.count; i++) {                                                                            \
-        S x;                                                                                                           \
-        memcpy(&x, r.from + i * r.from_step, sizeof x);                                                                \
-        *(D *)(void *)(r.to + i * r.to_step) = (expression);                                                           \
-    }
-
-#define CONVERT_ANY(S)                                                                                                 \
-    case QB_FLOAT64: ROW_LOOP(S, double, (double)x) break;                                                             \
-    case QB_FLOAT32: ROW_LOOP(S, float, (float)x) break;                                                               \
-    case QB_BOOL: ROW_LOOP(S, uint8_t, x != 0) break;
-
-#define CONVERT_INTEGER(S)                                                                                             \
-    case QB_INT32: ROW_LOOP(S, int32_t, (int32_t)x) break;                                                             \
-    case QB_INT64: ROW_LOOP(S, int64_t, (int64_t)x) break;                                                             \
-    case QB_UINT32: ROW_LOOP(S, uint32_t, (uint32_t)x) break;                                                          \
-    case QB_UINT64: ROW_LOOP(S, uint64_t, (uint64_t)x) break;
+#define CONVERT(S, D, expression)                                                                                      \
+    do {                                                                                                               \
+        for (int64_t i = 0; i < r.count; i++) {                                                                        \
+            S x;                                                                                                       \
+            memcpy(&x, r.from + i * r.from_step, sizeof x);                                                            \
+            *(D *)(void *)(r.to + i * r.to_step) = (expression);                                                       \
+        }                                                                                                              \
+    } while (0)
 
 #define CONVERTER_FROM_INTEGER(name, S)                                                                                \
     static void convert_##name(row r, qb_dtype dtype)                                                                  \
     {                                                                                                                  \
         switch (dtype) {                                                                                               \
-            CONVERT_ANY(S)                                                                                             \
-            CONVERT_INTEGER(S)                                                                                         \
+        case QB_FLOAT64: CONVERT(S, double, (double)x); break;                                                         \
+        case QB_FLOAT32: CONVERT(S, float, (float)x); break;                                                           \
+        case QB_BOOL: CONVERT(S, uint8_t, x != 0); break;                                                              \
+        case QB_INT32: CONVERT(S, int32_t, (int32_t)x); break;                                                         \
+        case QB_INT64: CONVERT(S, int64_t, (int64_t)x); break;                                                         \
+        case QB_UINT32: CONVERT(S, uint32_t, (uint32_t)x); break;                                                      \
+        case QB_UINT64: CONVERT(S, uint64_t, (uint64_t)x); break;                                                      \
         case QB_DTYPE_COUNT: break;                                                                                    \
         }                                                                                                              \
     }
@@ -95,16 +91,31 @@ typedef struct row {
 #define CONVERTER_FROM_FLOAT(name, S)                                                                                  \
     static void convert_##name(row r, qb_dtype dtype)                                                                  \
     {                                                                                                                  \
-        switch (dtype) {                                                                                               \
-            CONVERT_ANY(S)                                                                                             \
-        default:                                                                                                       \
-            for (int64_t i = 0; i < r.count; i++) {                                                                    \
-                S x;                                                                                                   \
-                memcpy(&x, r.from + i * r.from_step, sizeof x);                                                        \
-                qb_dtype_store(dtype, (double)x, r.to + i * r.to_step);                                                \
-            }                                                                                                          \
-        }                                                                                                              \
+        if (dtype == QB_FLOAT64)                                                                                       \
+            CONVERT(S, double, (double)x);                                                                             \
+        else if (dtype == QB_FLOAT32)                                                                                  \
+            CONVERT(S, float, (float)x);                                                                               \
+        else if (dtype == QB_BOOL)                                                                                     \
+            CONVERT(S, uint8_t, x != 0);                                                                               \
+        else                                                                                                           \
+            convert_saturating(r, QBPY_ELEMENT_##name, dtype);                                                         \
     }
+
+/* Floats to integers. */
+static void convert_saturating(row r, qbpy_element element, qb_dtype dtype)
+{
+    for (int64_t i = 0; i < r.count; i++) {
+        double x;
+        float single;
+        if (element == QBPY_ELEMENT_FLOAT64) {
+            memcpy(&x, r.from + i * r.from_step, sizeof x);
+        } else {
+            memcpy(&single, r.from + i * r.from_step, sizeof single);
+            x = (double)single;
+        }
+        qb_dtype_store(dtype, x, r.to + i * r.to_step);
+    }
+}
 
 CONVERTER_FROM_FLOAT(FLOAT64, double)
 CONVERTER_FROM_FLOAT(FLOAT32, float)
@@ -122,7 +133,9 @@ static void convert_BOOL(row r, qb_dtype dtype)
 {
     switch (dtype) {
 #define DTYPE(enumerator, type, name, kind)                                                                            \
-    case QB_##enumerator: ROW_LOOP(uint8_t, type, (type)(x != 0)) break;
+    case QB_##enumerator:                                                                                              \
+        CONVERT(uint8_t, type, (type)(x != 0));                                                                        \
+        break;
 #include "base/dtype.def"
 #undef DTYPE
     case QB_DTYPE_COUNT: break;
@@ -140,20 +153,27 @@ static void move_row(row r, size_t size)
     if (r.from_step == (int64_t)size && r.to_step == (int64_t)size)
         memcpy(r.to, r.from, (size_t)r.count * size);
     else if (size == 8)
-        ROW_LOOP(uint64_t, uint64_t, x)
+        CONVERT(uint64_t, uint64_t, x);
     else
-        ROW_LOOP(uint32_t, uint32_t, x)
+        CONVERT(uint32_t, uint32_t, x);
 }
 
-static void copy_row(row r, qbpy_element element, qb_dtype dtype)
+/* What one copy does to its elements. */
+typedef struct conversion {
+    qbpy_element element;
+    qb_dtype dtype;
+    size_t same; /* bytes of an element when both types are the same and bytes just move, else 0 */
+} conversion;
+
+static void copy_row(row r, const conversion *how)
 {
-    if (element != QBPY_ELEMENT_BOOL && element == qbpy_element_of_dtype(dtype))
-        move_row(r, elements[element].size);
+    if (how->same)
+        move_row(r, how->same);
     else
-        converters[element](r, dtype);
+        converters[how->element](r, how->dtype);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- axes */
+/* ------------------------------------------------------------------------------------------------------------- axes */
 
 typedef struct axes {
     int rank;
@@ -190,23 +210,24 @@ static axes merge_axes(const qbpy_layout *source, int64_t size)
     return a;
 }
 
-enum { TILE = 32 };
+/* A tile of the source is 128 pieces of 16 elements: of float64, two cache lines each, a part of the L1 cache. */
+enum { TILE_DENSE = 16, TILE_LAST = 128 };
 
-/* The plane of the last axis and `other`, in tiles; rows run along the axis that is dense in the source. */
-static void copy_plane(const axes *a, int other, char *to, const char *from, qbpy_element element, qb_dtype dtype)
+/* The plane of the last axis, along which the destination is dense, and `other`, along which the source is. */
+static void copy_plane(const axes *a, int other, char *to, const char *from, const conversion *how)
 {
     int last = a->rank - 1;
-    for (int64_t i = 0; i < a->shape[other]; i += TILE)
-        for (int64_t j = 0; j < a->shape[last]; j += TILE) {
-            int64_t count = a->shape[other] - i < TILE ? a->shape[other] - i : TILE;
-            int64_t end = a->shape[last] - j < TILE ? a->shape[last] : j + TILE;
-            for (int64_t k = j; k < end; k++)
-                copy_row((row){.to = to + i * a->to[other] + k * a->to[last],
-                               .from = from + i * a->from[other] + k * a->from[last],
-                               .to_step = a->to[other],
-                               .from_step = a->from[other],
+    for (int64_t i = 0; i < a->shape[other]; i += TILE_DENSE)
+        for (int64_t j = 0; j < a->shape[last]; j += TILE_LAST) {
+            int64_t count = a->shape[last] - j < TILE_LAST ? a->shape[last] - j : TILE_LAST;
+            int64_t end = a->shape[other] - i < TILE_DENSE ? a->shape[other] : i + TILE_DENSE;
+            for (int64_t k = i; k < end; k++)
+                copy_row((row){.to = to + k * a->to[other] + j * a->to[last],
+                               .from = from + k * a->from[other] + j * a->from[last],
+                               .to_step = a->to[last],
+                               .from_step = a->from[last],
                                .count = count},
-                         element, dtype);
+                         how);
         }
 }
 
@@ -215,6 +236,9 @@ void qbpy_layout_copy(const qbpy_layout *source, qb_dtype dtype, void *destinati
     for (int i = 0; i < source->rank; i++)
         if (source->shape[i] == 0)
             return;
+    conversion how = {source->element, dtype, 0};
+    if (source->element != QBPY_ELEMENT_BOOL && source->element == qbpy_element_of_dtype(dtype))
+        how.same = elements[source->element].size;
     axes a = merge_axes(source, (int64_t)qb_dtype_size(dtype));
     int last = a.rank - 1, dense = last;
     for (int i = 0; i < last; i++)
@@ -226,9 +250,9 @@ void qbpy_layout_copy(const qbpy_layout *source, qb_dtype dtype, void *destinati
     const char *from = source->data;
     for (;;) {
         if (dense == last)
-            copy_row((row){to, from, a.to[last], a.from[last], a.shape[last]}, source->element, dtype);
+            copy_row((row){to, from, a.to[last], a.from[last], a.shape[last]}, &how);
         else
-            copy_plane(&a, dense, to, from, source->element, dtype);
+            copy_plane(&a, dense, to, from, &how);
         int axis = last - 1;
         for (; axis >= 0; axis--) {
             if (axis == dense)
@@ -246,7 +270,7 @@ void qbpy_layout_copy(const qbpy_layout *source, qb_dtype dtype, void *destinati
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tensors */
+/* ---------------------------------------------------------------------------------------------------------- tensors */
 
 void qbpy_layout_of_tensor(const qb_tensor *tensor, qbpy_layout *out)
 {

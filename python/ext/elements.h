@@ -20,8 +20,8 @@ typedef enum qbpy_element {
     QBPY_ELEMENT_COUNT
 } qbpy_element;
 
-/* A foreign array: memory that somebody else keeps alive while this is in use. Strides are in bytes, of any sign, 0 included;
- * elements need not be aligned. */
+/* A foreign array: memory that somebody else keeps alive while this is in use. Strides are in bytes, of any sign, 0
+ * included; elements need not be aligned. */
 typedef struct qbpy_layout {
     const char *data;
     qbpy_element element;
@@ -39,8 +39,9 @@ qb_dtype qbpy_element_dtype(qbpy_element element);
 /* The layout of a tensor's own memory. */
 void qbpy_layout_of_tensor(const qb_tensor *tensor, qbpy_layout *out);
 
-/* Copies all elements, converted to `dtype`, to contiguous row-major memory. Integers wrap, floats are cut towards zero and saturate, as
- * astype does. At memory speed for equal types and for integers to floating ones, whatever the strides. */
+/* Copies all elements, converted to `dtype`, to contiguous row-major memory. Integers wrap, floats are cut towards
+ * zero and saturate, as astype does. At memory speed for equal types and for integers to floating ones, whatever the
+ * strides. */
 void qbpy_layout_copy(const qbpy_layout *source, qb_dtype dtype, void *destination);
 
 /* A new tensor with a converted copy; NULL with an exception set. */

@@ -236,7 +236,9 @@ static int convert_parameters(const qbpy_function *self, const binding *bound, q
 static PyObject *call_with_list(const qbpy_function *self, PyObject *sequence, const qb_attribute *parameters)
 {
     const qb_function *function = self->function;
-    if (!PyList_Check(sequence) && !PyTuple_Check(sequence) && !qbpy_is_arraylike(self->state, sequence)) {
+    bool is_number = PyFloat_Check(sequence) || PyLong_Check(sequence);
+    if (is_number ||
+        (!PyList_Check(sequence) && !PyTuple_Check(sequence) && !qbpy_is_arraylike(self->state, sequence))) {
         PyErr_Format(PyExc_TypeError, "%U() takes a list or tuple of arrays, got an object of type %.200s", self->name,
                      Py_TYPE(sequence)->tp_name);
         return NULL;
@@ -433,12 +435,6 @@ static PyObject *make_function(qbpy_state *state, const qb_function *function)
     return NULL;
 }
 
-/* What the module holds already under that name stays. */
-static int add_to_module(PyObject *module, const char *name, PyObject *function)
-{
-    return PyObject_HasAttrString(module, name) ? 0 : PyModule_AddObjectRef(module, name, function);
-}
-
 int qbpy_install_functions(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
@@ -453,7 +449,7 @@ int qbpy_install_functions(PyObject *module)
         PyObject *function = make_function(state, row);
         if (!function)
             return -1;
-        int status = add_to_module(module, row->name, function);
+        int status = PyModule_AddObjectRef(module, row->name, function);
         if (status == 0 && row->is_method)
             status = PyObject_SetAttrString((PyObject *)state->tensor_type, row->name, function);
         if (status == 0 && row->is_method)

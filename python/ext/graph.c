@@ -110,12 +110,22 @@ static qb_value *leaf_values(qbpy_state *state, qbpy_trace *trace, PyObject *lea
     return out;
 }
 
-static qbpy_trace *need_trace(qbpy_state *state)
+/* The active trace. Only tracers lead here without one: they outlived theirs. */
+static qbpy_trace *need_trace(qbpy_state *state, PyObject *leaves)
 {
     qbpy_trace *trace = qbpy_current_trace();
-    if (!trace)
+    if (trace)
+        return trace;
+    PyObject *fast = PySequence_Fast(leaves, "expected a sequence of arrays");
+    if (!fast)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && !PyErr_Occurred(); i++)
+        if (qbpy_is_tracer(state, PySequence_Fast_GET_ITEM(fast, i)))
+            qbpy_tracer_escaped(state, PySequence_Fast_GET_ITEM(fast, i));
+    Py_DECREF(fast);
+    if (!PyErr_Occurred())
         PyErr_SetString(state->TracerError, "a graph can be applied only while a function is being traced");
-    return trace;
+    return NULL;
 }
 
 static PyObject *tracer_list(qbpy_state *state, qbpy_trace *trace, int count, const qb_value *values, const bool *weak)
@@ -140,7 +150,7 @@ static PyObject *graph_apply(PyObject *self, PyObject *leaves)
 {
     qbpy_state *state = qbpy_state_of_object(self);
     qb_graph *graph = graph_of(self);
-    qbpy_trace *trace = need_trace(state);
+    qbpy_trace *trace = need_trace(state, leaves);
     qb_value *arguments = trace ? leaf_values(state, trace, leaves, graph->input_count) : NULL;
     qb_value *outputs = arguments ? PyMem_Calloc((size_t)graph->output_count + 1, sizeof *outputs) : NULL;
     PyObject *result = NULL;
@@ -162,8 +172,10 @@ static PyObject *graph_apply_jvp(PyObject *self, PyObject *args)
     qbpy_state *state = qbpy_state_of_object(self);
     qb_graph *graph = graph_of(self);
     PyObject *primals, *tangents, *result = NULL;
-    qbpy_trace *trace = need_trace(state);
-    if (!trace || !PyArg_ParseTuple(args, "OO", &primals, &tangents))
+    if (!PyArg_ParseTuple(args, "OO", &primals, &tangents))
+        return NULL;
+    qbpy_trace *trace = need_trace(state, primals);
+    if (!trace)
         return NULL;
     qb_value *primal = leaf_values(state, trace, primals, graph->input_count);
     qb_value *tangent = primal ? leaf_values(state, trace, tangents, graph->input_count) : NULL;
@@ -201,8 +213,10 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
     qb_graph *graph = graph_of(self);
     PyObject *leaves, *flags, *result = NULL;
     long long size;
-    qbpy_trace *trace = need_trace(state);
-    if (!trace || !PyArg_ParseTuple(args, "OOL", &leaves, &flags, &size))
+    if (!PyArg_ParseTuple(args, "OOL", &leaves, &flags, &size))
+        return NULL;
+    qbpy_trace *trace = need_trace(state, leaves);
+    if (!trace)
         return NULL;
     int count = graph->output_count;
     qb_value *arguments = leaf_values(state, trace, leaves, graph->input_count);
@@ -303,10 +317,13 @@ static PyObject *graph_text(PyObject *self, PyObject *args)
     char *text = NULL;
     if (!PyArg_ParseTuple(args, "|p", &optimized))
         return NULL;
-    if (!optimized)
-        return take_text(state, qb_graph_text(graph_of(self), &text), text);
+    qb_status status;
+    if (!optimized) {
+        status = qb_graph_text(graph_of(self), &text);
+        return take_text(state, status, text);
+    }
     qb_graph *simple;
-    qb_status status = qb_optimize(graph_of(self), &simple);
+    status = qb_optimize(graph_of(self), &simple);
     if (status != QB_OK)
         return qbpy_raise(state, status);
     status = qb_graph_text(simple, &text);

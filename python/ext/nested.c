@@ -1,8 +1,9 @@
 /* Nested lists and tuples to tensors, in two passes over the sequence.
  *
- * The first finds the shape, which the way to the first number or array decides and everything else must repeat, and which kinds of
- * numbers and which dtypes occur; arrays in the lists are converted on the way and kept. The second stores the elements in the same
- * order. Converting an array may run a user's code, which may change the lists: so each length is checked in both passes. */
+ * The first finds the shape, which the way to the first number or array decides and everything else must repeat, and
+ * which kinds of numbers and which dtypes occur; arrays in the lists are converted on the way and kept. The second
+ * stores the elements in the same order. Converting an array may run a user's code, which may change the lists: so
+ * each length is checked in both passes. */
 #include "convert.h"
 
 #include "base/dtype.h"
@@ -44,7 +45,7 @@ static const char *position(const nested *walk, int depth, char *text, size_t ro
 
 enum { POSITION_ROOM = 16 + 22 * QB_MAX_RANK };
 
-/* -------------------------------------------------------------------------------------------------------- first pass */
+/* ------------------------------------------------------------------------------------------------------- first pass */
 
 static int fail_ragged(const nested *walk, int depth, const char *given, const char *expected)
 {
@@ -124,7 +125,8 @@ static int meet_shape(nested *walk, int depth, const qb_tensor *array)
     return fail_ragged(walk, depth, given.text, expected_at(walk, depth).text);
 }
 
-/* The dtype of an array counts; a NumPy scalar counts as a number, and so do foreign integers that are to become floating. */
+/* The dtype of an array counts; a NumPy scalar counts as a number, and so do foreign integers that are to become
+ * floating. */
 static int meet_dtype(nested *walk, qb_dtype dtype, bool is_foreign, bool is_scalar)
 {
     if (is_scalar || (is_foreign && !walk->how->keep_integers && qb_dtype_is_integer(dtype))) {
@@ -183,8 +185,8 @@ static int meet_array(nested *walk, int depth, PyObject *object)
     if (!is_own && (qbpy_is_trace_tensor(state, object) || !qbpy_is_foreign_array(state, object)))
         return refuse_item(walk, depth, object);
     qbpy_conversion as_it_is = {state, walk->how->function, -1, true};
-    qb_tensor *array = is_own ? qb_tensor_retain(qbpy_tensor_get(object))
-                              : qbpy_import_foreign(&as_it_is, object, &is_scalar);
+    qb_tensor *array =
+        is_own ? qb_tensor_retain(qbpy_tensor_get(object)) : qbpy_import_foreign(&as_it_is, object, &is_scalar);
     if (!array || keep_array(walk, array) < 0)
         return -1;
     return meet_dtype(walk, array->dtype, !is_own, is_scalar) < 0 ? -1 : meet_shape(walk, depth, array);
@@ -228,7 +230,7 @@ static qb_dtype inferred_dtype(const nested *walk)
     return walk->has_int ? of_integers : walk->has_bool ? QB_BOOL : QB_FLOAT64;
 }
 
-/* ------------------------------------------------------------------------------------------------------- second pass */
+/* ------------------------------------------------------------------------------------------------------ second pass */
 
 static int fail_changed(const nested *walk)
 {

@@ -1,8 +1,9 @@
 /* The text of a Tensor: its elements as NumPy prints an array, and always the dtype.
  *
- * NumPy's layout, of its documented print options (numpy.set_printoptions): precision 8, at most 75 columns, 3 elements at each edge of
- * an axis when there are more than 1000 in all. Elements get the digits that tell them apart from their neighbours in their own
- * dtype, at most 8 of them after the point, and one width for all. Elements that are not shown are never read. */
+ * NumPy's layout, of its documented print options (numpy.set_printoptions): precision 8, at most 75 columns, 3
+ * elements at each edge of an axis when there are more than 1000 in all. Elements get the digits that tell them apart
+ * from their neighbours in their own dtype, at most 8 of them after the point, and one width for all. Elements that
+ * are not shown are never read. */
 #include "base/dtype.h"
 #include "base/tensor.h"
 
@@ -29,7 +30,7 @@ typedef struct format {
     int exponent; /* digits of the exponent, at least 2 */
 } format;
 
-/* ---------------------------------------------------------------------------------------------------------- elements */
+/* --------------------------------------------------------------------------------------------------------- elements */
 
 static double load(const format *f, const char *element)
 {
@@ -42,8 +43,8 @@ static bool reads_back(qb_dtype dtype, double x, int digits, char *text, size_t 
     return dtype == QB_FLOAT32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x;
 }
 
-/* The fewest significant digits that read back as the same number of the dtype. As many as every normal number keeps are tried first:
- * what reads back then needs no zeros at its end. */
+/* The fewest significant digits that read back as the same number of the dtype. As many as every normal number keeps
+ * are tried first: what reads back then needs no zeros at its end. */
 static int shortest_digits(qb_dtype dtype, double x)
 {
     char text[40];
@@ -118,7 +119,7 @@ static void widen(int *width, size_t needed)
         *width = (int)needed;
 }
 
-/* ------------------------------------------------------------------------------------------- what the elements have in common */
+/* --------------------------------------------------------------------------------- what the elements have in common */
 
 /* Calls `visit` for each element that is shown. */
 typedef struct shown {
@@ -198,7 +199,9 @@ static number_text whole(const format *f, const char *element)
     number_text out;
     switch (f->dtype) {
     case QB_BOOL: (void)snprintf(out.text, sizeof out.text, "%s", *element ? "True" : "False"); break;
-    case QB_UINT64: (void)snprintf(out.text, sizeof out.text, "%llu", *(const unsigned long long *)(const void *)element); break;
+    case QB_UINT64:
+        (void)snprintf(out.text, sizeof out.text, "%llu", *(const unsigned long long *)(const void *)element);
+        break;
     case QB_INT64: (void)snprintf(out.text, sizeof out.text, "%lld", *(const long long *)(const void *)element); break;
     default: (void)snprintf(out.text, sizeof out.text, "%.0f", load(f, element));
     }
@@ -223,14 +226,16 @@ static format choose_format(const shown *s)
     }
     extremes e = {.format = &f};
     (void)visit_shown(s, 0, data, visit_extremes, &e);
-    f.scientific = e.largest >= (f.dtype == QB_FLOAT32 ? 1e6 : 1e8) || (e.smallest != 0 && (e.smallest < 1e-4 || e.largest / e.smallest > 1000));
+    f.scientific = e.largest >= (f.dtype == QB_FLOAT32 ? 1e6 : 1e8) ||
+                   (e.smallest != 0 && (e.smallest < 1e-4 || e.largest / e.smallest > 1000));
     f.exponent = 2;
     (void)visit_shown(s, 0, data, visit_widths, &f);
     (void)visit_shown(s, 0, data, visit_special, &f);
     return f;
 }
 
-/* `text` at the column where it belongs: after blanks up to `width`, where `length` of it are to the left of the column's line. */
+/* `text` at the column where it belongs: after blanks up to `width`, where `length` of it are to the left of the
+ * column's line. */
 static number_text aligned(const char *text, size_t length, int width)
 {
     number_text out;
@@ -269,7 +274,7 @@ static number_text element_text(const format *f, const char *element)
     return aligned(number.text, point, f->before);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- layout */
+/* ----------------------------------------------------------------------------------------------------------- layout */
 
 typedef struct writer {
     const shown *shown;
@@ -308,7 +313,7 @@ static void put_line(writer *w, int indent)
         put(w, " ");
 }
 
-/* A word of the innermost axis, on a new line where it would pass the column `limit`; the first on a line always stays. */
+/* A word of the innermost axis, on a new line where it would pass column `limit`; the first on a line always stays. */
 static void put_word(writer *w, const char *word, int indent, int limit)
 {
     size_t column = w->length - w->line_start;
@@ -352,7 +357,8 @@ static void put_axis(writer *w, int axis, const char *element, int indent, int r
     put(w, "]");
 }
 
-/* ", shape=(2000,), dtype=float64)" on the last line if there is room: an array that shows too little to tell its shape names it. */
+/* ", shape=(2000,), dtype=float64)" on the last line if there is room: an array that shows too little to tell its
+ * shape names it. */
 static void put_type(writer *w, int indent)
 {
     const qb_tensor *tensor = w->shown->tensor;

@@ -1,7 +1,7 @@
 /* Static values as parts of cache keys.
  *
- * Python's == is too generous for a key, since 1 == 1.0 == True make different programs, and too strict, since NaN != NaN would miss the
- * cache at every call. */
+ * Python's == is too generous for a key, since 1 == 1.0 == True make different programs, and too strict, since NaN !=
+ * NaN would miss the cache at every call. */
 #include "tree.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* Tensor: an immutable array, as a Python object.
  *
- * It is the owner of one reference to a qb_tensor and nothing else. Memory goes out read-only and without a copy, through the buffer
- * protocol (which np.asarray and memoryview use). Operators come from operators.c and the methods that are functions of the library
- * from function.c, for traced arrays as well. */
-#include "base/dtype.h"
+ * It is the owner of one reference to a qb_tensor and nothing else. Memory goes out read-only and without a copy,
+ * through the buffer protocol (which np.asarray and memoryview use). Operators come from operators.c and the methods
+ * that are functions of the library from function.c, for traced arrays as well. */
 #include "base/tensor.h"
+#include "base/dtype.h"
 
 #include "dlpack.h"
 #include "elements.h"
@@ -52,8 +52,9 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         qbpy_optional_dtype(state, dtype_object, &dtype) < 0)
         return NULL;
     if (!data) {
-        PyErr_SetString(PyExc_TypeError, "Tensor(shape, data) takes a shape and a flat sequence; to convert numbers, nested lists "
-                                         "and arrays use quabla.array(x)");
+        PyErr_SetString(PyExc_TypeError,
+                        "Tensor(shape, data) takes a shape and a flat sequence; to convert numbers, nested lists "
+                        "and arrays use quabla.array(x)");
         return NULL;
     }
     int rank = qbpy_shape_from_object(shape_object, "Tensor", shape);
@@ -65,15 +66,15 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     qb_tensor *tensor = NULL;
     qb_status status = qb_shape_size(rank, shape, qb_dtype_size(flat->dtype), &size);
     if (status == QB_OK && size != flat->size)
-        PyErr_Format(PyExc_ValueError, "Tensor: shape %s has %lld elements, data has %lld", qb_print_shape(rank, shape).text,
-                     (long long)size, (long long)flat->size);
+        PyErr_Format(PyExc_ValueError, "Tensor: shape %s has %lld elements, data has %lld",
+                     qb_print_shape(rank, shape).text, (long long)size, (long long)flat->size);
     else if (status != QB_OK || (status = qb_tensor_create(flat->dtype, rank, shape, flat->data, &tensor)) != QB_OK)
         qbpy_raise(state, status);
     qb_tensor_release(flat);
     return qbpy_tensor_wrap(state, tensor, false);
 }
 
-/* --------------------------------------------------------------------------------------------------------- attributes */
+/* ------------------------------------------------------------------------------------------------------- attributes */
 
 PyObject *qbpy_shape_tuple(int rank, const int64_t *shape)
 {
@@ -124,7 +125,7 @@ static PyObject *get_device(PyObject *Py_UNUSED(self), void *Py_UNUSED(closure))
     return PyUnicode_InternFromString("cpu");
 }
 
-/* ---------------------------------------------------------------------------------------------------- Python's numbers */
+/* ------------------------------------------------------------------------------------------------- Python's numbers */
 
 /* The only element as a Python number; an error names `what` otherwise. */
 static PyObject *only_element(PyObject *self, const char *what, PyObject *error)
@@ -219,7 +220,7 @@ static PyObject *tensor_format(PyObject *self, PyObject *format)
     return text;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 /* The characters of the struct module. NumPy spells its 64-bit integer 'l' where long has 64 bits. */
 static const char *buffer_format(qb_dtype dtype)
@@ -250,7 +251,8 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     const qb_tensor *tensor = qbpy_tensor_get(self);
     view->obj = NULL;
     if (flags & PyBUF_WRITABLE) {
-        PyErr_SetString(PyExc_BufferError, "a Tensor is immutable and exports read-only memory; copy it to change elements");
+        PyErr_SetString(PyExc_BufferError,
+                        "a Tensor is immutable and exports read-only memory; copy it to change elements");
         return -1;
     }
     if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !is_column_major(tensor)) {
@@ -291,7 +293,8 @@ static void tensor_releasebuffer(PyObject *Py_UNUSED(self), Py_buffer *view)
     PyMem_Free(view->internal);
 }
 
-/* A read-only view by NumPy. It reads the buffer protocol before anything else, so that this does not come back to __array__. */
+/* A read-only view by NumPy. It reads the buffer protocol before anything else, so that this does not come back to
+ * __array__. */
 static PyObject *numpy_view(PyObject *self)
 {
     qbpy_state *state = qbpy_state_of_object(self);
@@ -329,15 +332,16 @@ static PyObject *tensor_array(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *cast = PyObject_CallMethod(view, "astype", "OssOO", dtype, "K", "unsafe", Py_True,
                                          wants_copy == 1 ? Py_True : Py_False);
     if (cast && wants_copy == 0 && cast != view) {
-        PyErr_Format(PyExc_ValueError, "__array__: dtype %S is not the Tensor's %s, so it needs a copy, which copy=False forbids",
-                     dtype, qb_dtype_name(qbpy_tensor_get(self)->dtype));
+        PyErr_Format(PyExc_ValueError,
+                     "__array__: dtype %S is not the Tensor's %s, so it needs a copy, which copy=False forbids", dtype,
+                     qb_dtype_name(qbpy_tensor_get(self)->dtype));
         Py_CLEAR(cast);
     }
     Py_DECREF(view);
     return cast;
 }
 
-/* ------------------------------------------------------------------------------------------------------ copies, pickle */
+/* --------------------------------------------------------------------------------------------------- copies, pickle */
 
 static PyObject *tensor_same(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -393,13 +397,21 @@ static PyObject *restore_tensor(PyObject *module, PyObject *args)
     return qbpy_tensor_wrap(state, tensor, weak);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the type */
+/* --------------------------------------------------------------------------------------------------------- the type */
+
+static PyObject *tensor_weak(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((qbpy_tensor *)self)->weak);
+}
 
 static PyGetSetDef tensor_getset[] = {
     {"shape", get_shape, NULL, "The extents of the axes, a tuple.", NULL},
     {"dtype", get_dtype, NULL, "The type of the elements.", NULL},
     {"ndim", get_ndim, NULL, "The number of axes.", NULL},
     {"size", get_size, NULL, "The number of elements.", NULL},
+    {"weak", tensor_weak, NULL, "Whether it is made of Python numbers only, and takes the dtype of the array it meets.",
+     NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
     {"itemsize", get_itemsize, NULL, "Bytes of an element.", NULL},
     {"device", get_device, NULL, "Where the elements are: 'cpu'.", NULL},
@@ -407,12 +419,15 @@ static PyGetSetDef tensor_getset[] = {
 };
 
 PyDoc_STRVAR(numpy_doc, "numpy($self, /)\n--\n\nA read-only NumPy array on the same memory, without a copy.");
-PyDoc_STRVAR(tolist_doc, "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of shape (), a number.");
-PyDoc_STRVAR(item_doc, "item($self, /)\n--\n\nThe only element as a Python number; ValueError where there are more or none.");
+PyDoc_STRVAR(tolist_doc,
+             "tolist($self, /)\n--\n\nThe elements as nested lists of Python numbers; of shape (), a number.");
+PyDoc_STRVAR(item_doc,
+             "item($self, /)\n--\n\nThe only element as a Python number; ValueError where there are more or none.");
 PyDoc_STRVAR(array_doc, "__array__($self, /, dtype=None, copy=None)\n--\n\n"
                         "For NumPy: a read-only array on the same memory; a copy for another dtype.");
-PyDoc_STRVAR(dlpack_doc, "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
-                         "A DLPack capsule: read-only and on the same memory for max_version >= (1, 0), a copy for older ones.");
+PyDoc_STRVAR(dlpack_doc,
+             "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+             "A DLPack capsule: read-only and on the same memory for max_version >= (1, 0), a copy for older ones.");
 PyDoc_STRVAR(dlpack_device_doc, "__dlpack_device__($self, /)\n--\n\n(1, 0): host memory.");
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
@@ -436,10 +451,12 @@ static PyMemberDef tensor_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(tensor_doc, "Tensor(shape, data, dtype=None)\n--\n\n"
-                         "An immutable array.\n\n"
-                         "quabla.array and the other functions make tensors; this constructor takes a shape and the elements in row-major\n"
-                         "order as a flat sequence. ValueError when their number does not fit the shape.");
+PyDoc_STRVAR(
+    tensor_doc,
+    "Tensor(shape, data, dtype=None)\n--\n\n"
+    "An immutable array.\n\n"
+    "quabla.array and the other functions make tensors; this constructor takes a shape and the elements in row-major\n"
+    "order as a flat sequence. ValueError when their number does not fit the shape.");
 
 static PyType_Slot tensor_slots[] = {
     {Py_tp_doc, (void *)tensor_doc},

@@ -19,8 +19,9 @@ bool qbpy_is_tracing(void)
 
 /* ---- Lifting: from a tracer of any enclosing trace to a value of `trace` */
 
-static PyObject *escaped(qbpy_state *state, qbpy_trace_tensor *tracer)
+PyObject *qbpy_tracer_escaped(qbpy_state *state, PyObject *object)
 {
+    const qbpy_trace_tensor *tracer = (qbpy_trace_tensor *)object;
     const qb_value_info *info = &tracer->trace->graph->values[tracer->value];
     PyErr_Format(state->TracerError,
                  "a tracer (%s) was used after the function that it belongs to had been traced, or in another thread: it "
@@ -75,7 +76,7 @@ static qb_value lift(qbpy_state *state, qbpy_trace *trace, qbpy_trace_tensor *tr
     for (const qbpy_trace *t = trace->parent; t && !enclosing; t = t->parent)
         enclosing = t == tracer->trace;
     if (!enclosing || !tracer->trace->active) {
-        (void)escaped(state, tracer);
+        (void)qbpy_tracer_escaped(state, (PyObject *)tracer);
         return QB_FAILED;
     }
     Py_ssize_t found = find_capture(trace, tracer);
@@ -124,7 +125,7 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
     if (!trace) { /* only a tracer brings a call here: it outlived its trace */
         for (int i = 0; i < operand_count; i++)
             if (operands[i] && qbpy_is_tracer(state, operands[i]))
-                return escaped(state, (qbpy_trace_tensor *)operands[i]);
+                return qbpy_tracer_escaped(state, operands[i]);
         PyErr_SetString(state->TracerError, "a traced call outside any trace");
         return NULL;
     }
@@ -238,7 +239,7 @@ static PyObject *make_arguments(qbpy_state *state, qbpy_trace *trace, PyObject *
 /* Declares the leaves of the result as outputs, and wraps the graph. */
 static PyObject *finish(qbpy_state *state, qbpy_trace *trace, PyObject *outputs)
 {
-    PyObject *fast = PySequence_Fast(outputs, "trace: the traced call must return a sequence of leaves");
+    PyObject *fast = PySequence_Fast(outputs, "record: the traced call must return a sequence of leaves");
     if (!fast)
         return NULL;
     Py_ssize_t count = PySequence_Fast_GET_SIZE(fast);
@@ -259,7 +260,7 @@ static PyObject *finish(qbpy_state *state, qbpy_trace *trace, PyObject *outputs)
     return graph;
 }
 
-PyDoc_STRVAR(trace_doc, "trace(call, leaves, names=None)\n--\n\n"
+PyDoc_STRVAR(trace_doc, "record(call, leaves, names=None)\n--\n\n"
                         "Runs call(tracers) with one tracer for each leaf (anything with shape and dtype) in a new trace, and returns\n"
                         "(Graph of the leaves that call returned, list of captured tracers of enclosing traces).");
 
@@ -270,7 +271,7 @@ static PyObject *trace_function(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!|O", &call, &PyList_Type, &leaves, &names))
         return NULL;
     if (names != Py_None && (!PyList_Check(names) || PyList_GET_SIZE(names) != PyList_GET_SIZE(leaves))) {
-        PyErr_SetString(PyExc_TypeError, "trace: names must be a list with one name for each leaf");
+        PyErr_SetString(PyExc_TypeError, "record: names must be a list with one name for each leaf");
         return NULL;
     }
     qbpy_trace *trace = trace_push(state);
@@ -486,7 +487,7 @@ static PyType_Spec tracer_spec = {
 /* ---- The module */
 
 static PyMethodDef functions[] = {
-    {"trace", trace_function, METH_VARARGS, trace_doc},
+    {"record", trace_function, METH_VARARGS, trace_doc},
     {"is_tracing", is_tracing, METH_NOARGS, "Whether a function is being traced on this thread."},
     {NULL, NULL, 0, NULL},
 };

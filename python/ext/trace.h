@@ -48,6 +48,9 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
 /* The TracerError of an attempt to read a tracer's value; `what` is the attempt: "bool()", "float()". */
 PyObject *qbpy_tracer_has_no_value(PyObject *tracer, const char *what);
 
+/* The TracerError of a tracer whose trace has ended. Returns NULL. */
+PyObject *qbpy_tracer_escaped(qbpy_state *state, PyObject *tracer);
+
 /* A finished graph as a Python object. */
 typedef struct qbpy_graph {
     PyObject_HEAD

@@ -722,9 +722,11 @@ static PyObject *transform_repr(PyObject *self)
     return PyUnicode_FromFormat("<transformed %R>", ((qbpy_transform *)self)->fun);
 }
 
-/* __name__, __qualname__, __module__ and their like are the wrapped function's. */
+/* __name__, __qualname__, __module__ and their like are the wrapped function's. (The type has a __module__ of its own.) */
 static PyObject *transform_getattro(PyObject *self, PyObject *name)
 {
+    if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
+        return PyObject_GetAttr(((qbpy_transform *)self)->fun, name);
     PyObject *found = PyObject_GenericGetAttr(self, name);
     if (found || !PyErr_ExceptionMatches(PyExc_AttributeError) || PyUnicode_GET_LENGTH(name) < 4 ||
         PyUnicode_READ_CHAR(name, 0) != '_' || PyUnicode_READ_CHAR(name, 1) != '_')

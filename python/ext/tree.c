@@ -1,8 +1,9 @@
 /* Pytrees: flattening, structures as rows of words, and going back. The interface is in tree.h.
  *
- * Flattening appends to a qbpy_flat: a word per node in preorder, the objects that nodes need, the leaves. Nothing is allocated for
- * a tree of ordinary size, and no Python object is made except by the functions of registered classes. Those run a user's code, which
- * may change the containers being walked: so items are held while they are visited, and lengths checked again. */
+ * Flattening appends to a qbpy_flat: a word per node in preorder, the objects that nodes need, the leaves. Nothing is
+ * allocated for a tree of ordinary size, and no Python object is made except by the functions of registered classes.
+ * Those run a user's code, which may change the containers being walked: so items are held while they are visited, and
+ * lengths checked again. */
 #include "tree.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ static uint64_t mix(uint64_t hash, uint64_t part)
     return hash ^ (hash >> 29);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- appending */
+/* -------------------------------------------------------------------------------------------------------- appending */
 
 void qbpy_flat_init(qbpy_flat *flat)
 {
@@ -44,8 +45,10 @@ void qbpy_flat_clear(qbpy_flat *flat)
         PyMem_Free(flat->words);
 }
 
-/* Makes room for `more` elements in an array that begins inside the struct and moves to the heap when it outgrows that. */
-static int grow(void **array, const void *inline_space, size_t element, int32_t count, int32_t *capacity, Py_ssize_t more)
+/* Makes room for `more` elements in an array that begins inside the struct and moves to the heap when it outgrows
+ * that. */
+static int grow(void **array, const void *inline_space, size_t element, int32_t count, int32_t *capacity,
+                Py_ssize_t more)
 {
     Py_ssize_t wanted = 2 * ((Py_ssize_t)count + more);
     if (wanted > INT32_MAX / 16) {
@@ -130,7 +133,7 @@ static int fail_changed(void)
     return -1;
 }
 
-/* -------------------------------------------------------------------------------------------------------- sorted keys */
+/* ------------------------------------------------------------------------------------------------------ sorted keys */
 
 static int compare_strings(PyObject *a, PyObject *b)
 {
@@ -167,7 +170,8 @@ static int sort_any(PyObject **keys, Py_ssize_t count)
     int status = PyList_Sort(list);
     if (status < 0 && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "the keys of a dict in a tree are visited sorted, but these cannot be sorted: %.200R", list);
+        PyErr_Format(PyExc_TypeError,
+                     "the keys of a dict in a tree are visited sorted, but these cannot be sorted: %.200R", list);
     } else if (status == 0 && PyList_GET_SIZE(list) == count) {
         for (Py_ssize_t i = 0; i < count; i++)
             keys[i] = PyList_GET_ITEM(list, i);
@@ -191,7 +195,7 @@ static int sort_keys(qbpy_flat *flat, Py_ssize_t count)
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------------------------- flattening */
+/* ------------------------------------------------------------------------------------------------------- flattening */
 
 static int classify_other(qbpy_state *state, PyObject *object, qbpy_registration **registration)
 {
@@ -238,8 +242,8 @@ static inline int flatten_child(qbpy_state *state, PyObject *child, qbpy_flat *f
     return qbpy_flatten(state, child, flat);
 }
 
-/* A dict of few keys, all of them strings: keys and values are sorted together, which saves looking the values up. 1 when there are
- * other keys, and nothing is done. */
+/* A dict of few keys, all of them strings: keys and values are sorted together, which saves looking the values up. 1
+ * when there are other keys, and nothing is done. */
 static int flatten_small_dict(qbpy_state *state, PyObject *dict, qbpy_flat *flat)
 {
     PyObject *key, *value, *values[SMALL_DICT];
@@ -331,18 +335,20 @@ static int push_metadata(qbpy_flat *flat, const qbpy_registration *registration,
         return 0;
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "metadata of %.200s must be hashable, since it is part of cache keys; %s%S is a %.200s",
+        PyErr_Format(PyExc_TypeError,
+                     "metadata of %.200s must be hashable, since it is part of cache keys; %s%S is a %.200s",
                      ((PyTypeObject *)registration->cls)->tp_name, name ? "field " : "flatten_fn's ",
                      name ? name : registration->flatten, Py_TYPE(value)->tp_name);
     }
     return -1;
 }
 
-static int flatten_dataclass(qbpy_state *state, PyObject *object, const qbpy_registration *registration, qbpy_flat *flat)
+static int flatten_dataclass(qbpy_state *state, PyObject *object, const qbpy_registration *registration,
+                             qbpy_flat *flat)
 {
     PyObject *data = registration->data_fields, *meta = registration->meta_fields;
-    if (push_node(flat, QBPY_DATACLASS, PyTuple_GET_SIZE(data)) < 0 || push_object(flat, (PyObject *)registration) < 0 ||
-        hash_object(registration->cls, &flat->hash) < 0)
+    if (push_node(flat, QBPY_DATACLASS, PyTuple_GET_SIZE(data)) < 0 ||
+        push_object(flat, (PyObject *)registration) < 0 || hash_object(registration->cls, &flat->hash) < 0)
         return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(meta); i++) {
         PyObject *value = PyObject_GetAttr(object, PyTuple_GET_ITEM(meta, i));
@@ -451,10 +457,11 @@ int qbpy_flatten_call(qbpy_state *state, PyObject *const *args, Py_ssize_t nargs
     return flatten_keywords(state, args + nargs, kwnames, flat);
 }
 
-/* --------------------------------------------------------------------------------------------------------- structures */
+/* ------------------------------------------------------------------------------------------------------- structures */
 
-static int same_structure(const uint32_t *words_a, int32_t word_count_a, PyObject *const *objects_a, int32_t object_count_a,
-                          const uint32_t *words_b, int32_t word_count_b, PyObject *const *objects_b, int32_t object_count_b)
+static int same_structure(const uint32_t *words_a, int32_t word_count_a, PyObject *const *objects_a,
+                          int32_t object_count_a, const uint32_t *words_b, int32_t word_count_b,
+                          PyObject *const *objects_b, int32_t object_count_b)
 {
     if (word_count_a != word_count_b || object_count_a != object_count_b ||
         memcmp(words_a, words_b, (size_t)word_count_a * sizeof *words_a) != 0)
@@ -547,7 +554,7 @@ PyObject *qbpy_flat_treedef(qbpy_state *state, const qbpy_flat *flat)
     return qbpy_flat_treedef_between(state, flat, (qbpy_mark){0, 0, 0}, qbpy_flat_mark(flat));
 }
 
-/* ------------------------------------------------------------------------------------------------------- unflattening */
+/* ----------------------------------------------------------------------------------------------------- unflattening */
 
 typedef struct cursor {
     const uint32_t *word;
@@ -609,7 +616,7 @@ static PyObject *build_namedtuple(cursor *at, int32_t count)
     return named;
 }
 
-/* Without __init__, which may check or convert values that are tracers now: an instance gets back exactly its fields. */
+/* Without __init__, which may check or convert values that are tracers now: an instance gets its fields, no more. */
 static PyObject *build_dataclass(cursor *at)
 {
     const qbpy_registration *registration = (qbpy_registration *)*at->object++;
@@ -633,7 +640,8 @@ static PyObject *build_custom(cursor *at, int32_t count)
     PyObject *metadata = at->object[1];
     at->object += 2;
     PyObject *children = build_tuple(at, count);
-    PyObject *object = children ? PyObject_CallFunctionObjArgs(registration->unflatten, metadata, children, NULL) : NULL;
+    PyObject *object =
+        children ? PyObject_CallFunctionObjArgs(registration->unflatten, metadata, children, NULL) : NULL;
     Py_XDECREF(children);
     return object;
 }

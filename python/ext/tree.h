@@ -1,10 +1,11 @@
 /* Pytrees: nested containers of leaves, seen as a structure and a row of leaves.
  *
- * Containers are exactly dict (keys visited sorted), list, tuple, None (empty), classes made by NamedTuple or namedtuple, and
- * registered classes; everything else is a leaf, subclasses of dict, list and tuple included.
+ * Containers are exactly dict (keys visited sorted), list, tuple, None (empty), classes made by NamedTuple or
+ * namedtuple, and registered classes; everything else is a leaf, subclasses of dict, list and tuple included.
  *
- * A structure is a preorder row of words, one per node, and the objects that the nodes need, in the same order: comparing structures
- * is a memcmp of words and a pointer comparison per object, and flattening into a qbpy_flat makes no Python objects. */
+ * A structure is a preorder row of words, one per node, and the objects that the nodes need, in the same order:
+ * comparing structures is a memcmp of words and a pointer comparison per object, and flattening into a qbpy_flat makes
+ * no Python objects. */
 #ifndef QUABLA_EXT_TREE_H
 #define QUABLA_EXT_TREE_H
 
@@ -14,7 +15,7 @@
 typedef enum qbpy_node_kind {
     QBPY_LEAF,
     QBPY_NONE,
-    QBPY_DICT,       /* objects: the keys, sorted */
+    QBPY_DICT, /* objects: the keys, sorted */
     QBPY_LIST,
     QBPY_TUPLE,
     QBPY_NAMEDTUPLE, /* objects: the class */
@@ -37,8 +38,8 @@ int32_t qbpy_objects_of(uint32_t word, PyObject *const *objects);
 
 enum { QBPY_FLAT_INLINE = 48 };
 
-/* The result of flattening: holds strong references to leaves and objects until qbpy_flat_clear. Lives on the C stack; must not be
- * moved or copied while in use (small trees are stored inside it). */
+/* The result of flattening: holds strong references to leaves and objects until qbpy_flat_clear. Lives on the C stack;
+ * must not be moved or copied while in use (small trees are stored inside it). */
 typedef struct qbpy_flat {
     PyObject **leaves;
     uint32_t *words;
@@ -54,8 +55,7 @@ typedef struct qbpy_flat {
 
 /* A structure as a Python object: immutable, hashable, compared by structure. */
 typedef struct qbpy_treedef {
-    PyObject_HEAD
-    uint64_t hash;
+    PyObject_HEAD uint64_t hash;
     int32_t leaf_count, word_count, object_count;
     uint32_t *words;
     PyObject **objects;
@@ -63,8 +63,7 @@ typedef struct qbpy_treedef {
 
 /* A registered class; made by tree_register.c. */
 typedef struct qbpy_registration {
-    PyObject_HEAD
-    PyObject *cls;
+    PyObject_HEAD PyObject *cls;
     PyObject *flatten, *unflatten;       /* of QBPY_CUSTOM, else NULL */
     PyObject *data_fields, *meta_fields; /* of QBPY_DATACLASS: tuples of names, else NULL */
     PyObject *create;                    /* object.__new__ */
@@ -73,16 +72,16 @@ typedef struct qbpy_registration {
 void qbpy_flat_init(qbpy_flat *flat);
 void qbpy_flat_clear(qbpy_flat *flat); /* drops the references; init again before another use */
 
-/* Appends the structure and leaves of `tree`. May be called again to append further trees. 0, or -1 with an exception set: then what was
- * appended so far stays, and the caller clears. */
+/* Appends the structure and leaves of `tree`. May be called again to append further trees. 0, or -1 with an exception
+ * set: then what was appended so far stays, and the caller clears. */
 int qbpy_flatten(qbpy_state *state, PyObject *tree, qbpy_flat *flat);
 
-/* Appends a tuple node whose `count` children the caller appends next: qbpy_flat_open(flat, nargs), then qbpy_flatten for each argument,
- * makes the structure of the tuple of arguments without making the tuple. */
+/* Appends a tuple node whose `count` children the caller appends next: qbpy_flat_open(flat, nargs), then qbpy_flatten
+ * for each argument, makes the structure of the tuple of arguments without making the tuple. */
 int qbpy_flat_open(qbpy_flat *flat, int32_t count);
 
-/* A call's arguments (as vectorcall passes them) as the tree (args tuple, kwargs dict), for which no objects are made. Leaves of
- * positional arguments come first; then keywords in sorted order. */
+/* A call's arguments (as vectorcall passes them) as the tree (args tuple, kwargs dict), for which no objects are made.
+ * Leaves of positional arguments come first; then keywords in sorted order. */
 int qbpy_flatten_call(qbpy_state *state, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, qbpy_flat *flat);
 
 int qbpy_flat_push_leaf(qbpy_flat *flat, PyObject *leaf);
@@ -97,7 +96,8 @@ static inline qbpy_mark qbpy_flat_mark(const qbpy_flat *flat)
     return (qbpy_mark){flat->leaf_count, flat->word_count, flat->object_count};
 }
 
-/* The TreeDef (new reference) of one tree: what was appended between the two marks; the whole flat, when it holds one tree. */
+/* The TreeDef (new reference) of one tree: what was appended between the two marks; the whole flat, when it holds one
+ * tree. */
 PyObject *qbpy_flat_treedef_between(qbpy_state *state, const qbpy_flat *flat, qbpy_mark from, qbpy_mark to);
 PyObject *qbpy_flat_treedef(qbpy_state *state, const qbpy_flat *flat);
 
@@ -108,18 +108,18 @@ int qbpy_treedef_equal(const qbpy_treedef *a, const qbpy_treedef *b);
 /* The tree of that structure with treedef->leaf_count leaves (borrowed). New reference. */
 PyObject *qbpy_unflatten(qbpy_state *state, PyObject *treedef, PyObject *const *leaves);
 
-/* Appends to `flat` (leaves only, no words) the subtree of `tree` at each leaf of `treedef`, which must be a prefix of it. A mismatch
- * is a ValueError "<function>: at params/w: expected ..., got ...". */
+/* Appends to `flat` (leaves only, no words) the subtree of `tree` at each leaf of `treedef`, which must be a prefix of
+ * it. A mismatch is a ValueError "<function>: at params/w: expected ..., got ...". */
 int qbpy_flatten_up_to(qbpy_state *state, const qbpy_treedef *treedef, PyObject *tree, const char *function,
                        qbpy_flat *flat);
 
-/* The other way round: `prefix` is a tree whose leaves (None counts as a leaf) stand for whole subtrees of `treedef`; appends to `flat`,
- * for each leaf of `treedef`, the prefix leaf that covers it. For in_axes and out_axes. */
+/* The other way round: `prefix` is a tree whose leaves (None counts as a leaf) stand for whole subtrees of `treedef`;
+ * appends to `flat`, for each leaf of `treedef`, the prefix leaf that covers it. For in_axes and out_axes. */
 int qbpy_flatten_prefix(qbpy_state *state, const qbpy_treedef *treedef, PyObject *prefix, const char *function,
                         qbpy_flat *flat);
 
-/* The keys on the way to a leaf as a tuple (dict keys, int positions, field names), and as text "params/layers/0/w" ("" for a
- * tree that is a leaf). qbpy_path_text leaves out the first `skip` keys. New references. */
+/* The keys on the way to a leaf as a tuple (dict keys, int positions, field names), and as text "params/layers/0/w"
+ * ("" for a tree that is a leaf). qbpy_path_text leaves out the first `skip` keys. New references. */
 PyObject *qbpy_leaf_keys(const qbpy_treedef *treedef, int32_t leaf);
 PyObject *qbpy_path_text(PyObject *keys, Py_ssize_t skip);
 PyObject *qbpy_leaf_path(const qbpy_treedef *treedef, int32_t leaf);
@@ -137,9 +137,9 @@ PyObject *qbpy_registered_children(const qbpy_registration *registration, PyObje
 
 int qbpy_tree_register_install(PyObject *module); /* tree_register.c: tree_register, tree_register_dataclass */
 
-/* Static values (metadata, static arguments) as parts of cache keys: equal types and ==, where floats compare by their bits (NaN is
- * itself, 0.0 is not -0.0) and tuples by elements, so that 1, 1.0 and True differ. Equal values have equal hashes. -1: exception
- * set (TypeError for an unhashable value). */
+/* Static values (metadata, static arguments) as parts of cache keys: equal types and ==, where floats compare by their
+ * bits (NaN is itself, 0.0 is not -0.0) and tuples by elements, so that 1, 1.0 and True differ. Equal values have
+ * equal hashes. -1: exception set (TypeError for an unhashable value). */
 int qbpy_static_equal(PyObject *a, PyObject *b);
 int qbpy_static_hash(PyObject *value, uint64_t *out);
 

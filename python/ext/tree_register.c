@@ -1,7 +1,7 @@
 /* Classes of a user's that are containers in trees: how they are registered, and how their instances come apart.
  *
- * The registry, a dict from class to registration, hangs on the module and only grows: structures refer to registrations, and a class
- * that was a container once must stay one. */
+ * The registry, a dict from class to registration, hangs on the module and only grows: structures refer to
+ * registrations, and a class that was a container once must stay one. */
 #include "tree.h"
 
 #include <stddef.h>
@@ -57,7 +57,7 @@ PyObject *qbpy_registered_children(const qbpy_registration *registration, PyObje
     return children;
 }
 
-/* ------------------------------------------------------------------------------------------------------- registrations */
+/* ---------------------------------------------------------------------------------------------------- registrations */
 
 static int registration_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -107,7 +107,7 @@ static PyType_Spec registration_spec = {
     .slots = registration_slots,
 };
 
-/* ------------------------------------------------------------------------------------------------------- registering */
+/* ------------------------------------------------------------------------------------------------------ registering */
 
 static int check_class(qbpy_state *state, const char *function, PyObject *cls)
 {
@@ -116,7 +116,8 @@ static int check_class(qbpy_state *state, const char *function, PyObject *cls)
         return -1;
     }
     PyTypeObject *type = (PyTypeObject *)cls;
-    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type == state->tensor_type || type == state->trace_tensor_type) {
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type == state->tensor_type ||
+        type == state->trace_tensor_type) {
         PyErr_Format(PyExc_ValueError, "%s: %.200s is a leaf or a container already and cannot be registered", function,
                      type->tp_name);
         return -1;
@@ -128,8 +129,8 @@ static int check_class(qbpy_state *state, const char *function, PyObject *cls)
 }
 
 /* Takes no references; those given are borrowed and may be NULL. */
-static PyObject *add_registration(qbpy_state *state, PyObject *cls, PyObject *flatten, PyObject *unflatten, PyObject *data,
-                                  PyObject *meta)
+static PyObject *add_registration(qbpy_state *state, PyObject *cls, PyObject *flatten, PyObject *unflatten,
+                                  PyObject *data, PyObject *meta)
 {
     PyObject *create = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__new__");
     qbpy_registration *registration = create ? PyObject_GC_New(qbpy_registration, state->tree_registration_type) : NULL;
@@ -200,11 +201,12 @@ static PyObject *tree_register_dataclass(PyObject *module, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(register_doc, "tree_register(cls, flatten_fn, unflatten_fn)\n--\n\n"
-                           "Makes instances of exactly `cls` containers.\n\n"
-                           "flatten_fn(instance) returns (children, metadata), the metadata hashable and part of every cache key;\n"
-                           "unflatten_fn(metadata, children) makes an instance of a tuple of children, which may be any objects.\n"
-                           "Returns the class. ValueError when it is registered already.");
+PyDoc_STRVAR(register_doc,
+             "tree_register(cls, flatten_fn, unflatten_fn)\n--\n\n"
+             "Makes instances of exactly `cls` containers.\n\n"
+             "flatten_fn(instance) returns (children, metadata), the metadata hashable and part of every cache key;\n"
+             "unflatten_fn(metadata, children) makes an instance of a tuple of children, which may be any objects.\n"
+             "Returns the class. ValueError when it is registered already.");
 PyDoc_STRVAR(register_dataclass_doc, "tree_register_dataclass(cls, data_fields, meta_fields, /)\n--\n\n"
                                      "What quabla.tree.register_dataclass calls with all field names.");
 

@@ -1,5 +1,5 @@
-/* Walks of a structure: beside another tree (to take it apart as far as the structure goes, or to spread a prefix over it), and for
- * the paths and the text of messages. */
+/* Walks of a structure: beside another tree (to take it apart as far as the structure goes, or to spread a prefix over
+ * it), and for the paths and the text of messages. */
 #include "tree.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct step {
     int32_t child;
 } step;
 
-/* ------------------------------------------------------------------------------------------------------------- paths */
+/* ------------------------------------------------------------------------------------------------------------ paths */
 
 /* What leads from a node to its child: a dict key, a field name, a position. New reference. */
 static PyObject *child_key(uint32_t word, PyObject *const *objects, int32_t child)
@@ -118,7 +118,7 @@ static PyObject *step_text(const step *last)
     return text;
 }
 
-/* -------------------------------------------------------------------------------------------------- what does not match */
+/* ---------------------------------------------------------------------------------------------- what does not match */
 
 static PyObject *describe_node(uint32_t word, PyObject *const *objects)
 {
@@ -169,9 +169,10 @@ static int fail_mismatch(const walk *at, const step *last, uint32_t word, PyObje
     return -1;
 }
 
-/* ------------------------------------------------------------------------------------------------ beside another tree */
+/* ---------------------------------------------------------------------------------------------- beside another tree */
 
-/* The children of `tree` in the order of the node, as a new tuple; NULL without an exception when the tree is no such node. */
+/* The children of `tree` in the order of the node, as a new tuple; NULL without an exception when the tree is no such
+ * node. */
 static PyObject *matching_children(const walk *at, uint32_t word, PyObject *const *objects, PyObject *tree)
 {
     qbpy_registration *registration = NULL;
@@ -272,7 +273,7 @@ int qbpy_flatten_prefix(qbpy_state *state, const qbpy_treedef *treedef, PyObject
     return take_prefix(&at, NULL, prefix);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- text */
+/* ------------------------------------------------------------------------------------------------------------- text */
 
 static int append(PyObject *parts, const char *format, PyObject *object)
 {

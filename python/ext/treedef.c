@@ -57,8 +57,8 @@ static PyObject *unflatten_sequence(qbpy_state *state, PyObject *treedef, PyObje
         return NULL;
     PyObject *tree = NULL;
     if (PyTuple_GET_SIZE(items) != structure_of(treedef)->leaf_count)
-        PyErr_Format(PyExc_ValueError, "unflatten: the structure has %d leaves, got %zd", structure_of(treedef)->leaf_count,
-                     PyTuple_GET_SIZE(items));
+        PyErr_Format(PyExc_ValueError, "unflatten: the structure has %d leaves, got %zd",
+                     structure_of(treedef)->leaf_count, PyTuple_GET_SIZE(items));
     else
         tree = qbpy_unflatten(state, treedef, ((PyTupleObject *)items)->ob_item);
     Py_DECREF(items);
@@ -75,7 +75,8 @@ static PyObject *treedef_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     PyObject *module = PyType_GetModule(Py_TYPE(self));
     PyObject *structure = module ? PyObject_GetAttrString(module, "tree_structure") : NULL;
-    PyObject *zero = structure ? PyLong_FromLong(0) : NULL, *zeros = zero ? PyTuple_New(structure_of(self)->leaf_count) : NULL;
+    PyObject *zero = structure ? PyLong_FromLong(0) : NULL,
+             *zeros = zero ? PyTuple_New(structure_of(self)->leaf_count) : NULL;
     for (int32_t i = 0; zeros && i < structure_of(self)->leaf_count; i++)
         PyTuple_SET_ITEM(zeros, i, Py_NewRef(zero));
     PyObject *tree = zeros ? treedef_unflatten(self, zeros) : NULL;
@@ -99,13 +100,15 @@ static PyGetSetDef treedef_getset[] = {
 
 static PyMethodDef treedef_methods[] = {
     {"unflatten", treedef_unflatten, METH_O,
-     "unflatten($self, leaves, /)\n--\n\nThe tree of this structure with these leaves; ValueError for a wrong number of them."},
+     "unflatten($self, leaves, /)\n--\n\nThe tree of this structure with these leaves; ValueError for a wrong number "
+     "of them."},
     {"__reduce__", treedef_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot treedef_slots[] = {
-    {Py_tp_doc, "The structure of a tree: its containers, keys and metadata, without its leaves. Compares and hashes by structure."},
+    {Py_tp_doc, "The structure of a tree: its containers, keys and metadata, without its leaves. Compares and hashes "
+                "by structure."},
     {Py_tp_traverse, (void *)treedef_traverse},
     {Py_tp_dealloc, (void *)treedef_dealloc},
     {Py_tp_repr, (void *)treedef_repr},
@@ -123,7 +126,7 @@ static PyType_Spec treedef_spec = {
     .slots = treedef_slots,
 };
 
-/* ---------------------------------------------------------------------------------------------------------- functions */
+/* -------------------------------------------------------------------------------------------------------- functions */
 
 /* Flattens into `flat`, which the caller clears, also after a failure. */
 static int flatten_new(qbpy_state *state, PyObject *tree, qbpy_flat *flat)
@@ -181,7 +184,8 @@ static int check_treedef(qbpy_state *state, const char *function, PyObject *obje
 {
     if (Py_IS_TYPE(object, state->treedef_type))
         return 0;
-    PyErr_Format(PyExc_TypeError, "%s: expected a TreeDef, got an object of type %.200s", function, Py_TYPE(object)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s: expected a TreeDef, got an object of type %.200s", function,
+                 Py_TYPE(object)->tp_name);
     return -1;
 }
 
@@ -222,7 +226,8 @@ static PyObject *tree_leaf_path(PyObject *module, PyObject *args)
 }
 
 /* Calls f on the i-th leaf of every tree, for all i: `flat` holds the leaves of the trees one after the other. */
-static PyObject *map_leaves(qbpy_state *state, PyObject *function, const qbpy_flat *flat, PyObject *treedef, Py_ssize_t trees)
+static PyObject *map_leaves(qbpy_state *state, PyObject *function, const qbpy_flat *flat, PyObject *treedef,
+                            Py_ssize_t trees)
 {
     int32_t count = structure_of(treedef)->leaf_count;
     PyObject *results = PyTuple_New(count), *tree = NULL;
@@ -293,18 +298,26 @@ PyDoc_STRVAR(unflatten_doc, "tree_unflatten(treedef, leaves, /)\n--\n\n"
                             "The tree of that structure with these leaves; ValueError for a wrong number of them.");
 PyDoc_STRVAR(leaves_doc, "tree_leaves(tree, /)\n--\n\nThe leaves as a list.");
 PyDoc_STRVAR(structure_doc, "tree_structure(tree, /)\n--\n\nThe structure, a TreeDef.");
-PyDoc_STRVAR(map_doc, "tree_map(f, tree, /, *rest)\n--\n\n"
-                      "A tree like `tree` whose leaves are f(leaf, *others).\n\n"
-                      "`others` are from the trees in `rest`, which must contain the structure of `tree`: what they have in the place of\n"
-                      "a leaf is handed over whole (a None of a gradient, for example). ValueError names the path of a mismatch.");
-PyDoc_STRVAR(with_path_doc, "tree_flatten_with_path(tree, /)\n--\n\n"
-                            "([(path, leaf), ...], treedef): a path is the tuple of dict keys, positions and field names that lead to\n"
-                            "the leaf.");
+PyDoc_STRVAR(
+    map_doc,
+    "tree_map(f, tree, /, *rest)\n--\n\n"
+    "A tree like `tree` whose leaves are f(leaf, *others).\n\n"
+    "`others` are from the trees in `rest`, which must contain the structure of `tree`: what they have in the place "
+    "of\n"
+    "a leaf is handed over whole (a None of a gradient, for example). ValueError names the path of a mismatch.");
+PyDoc_STRVAR(
+    with_path_doc,
+    "tree_flatten_with_path(tree, /)\n--\n\n"
+    "([(path, leaf), ...], treedef): a path is the tuple of dict keys, positions and field names that lead to\n"
+    "the leaf.");
 PyDoc_STRVAR(leaf_path_doc, "tree_leaf_path(treedef, leaf, /)\n--\n\nThe path of a leaf as text: 'params/layers/0/w'.");
-PyDoc_STRVAR(up_to_doc, "tree_flatten_up_to(treedef, tree, function='flatten_up_to', /)\n--\n\n"
-                        "What `tree` has in the place of each leaf of `treedef`, a list. `function` begins the message of a mismatch.");
-PyDoc_STRVAR(prefix_doc, "tree_flatten_prefix(treedef, prefix, function='flatten_prefix', /)\n--\n\n"
-                         "For each leaf of `treedef` the leaf of `prefix` that covers it, a list; None is a leaf of `prefix`.");
+PyDoc_STRVAR(
+    up_to_doc,
+    "tree_flatten_up_to(treedef, tree, function='flatten_up_to', /)\n--\n\n"
+    "What `tree` has in the place of each leaf of `treedef`, a list. `function` begins the message of a mismatch.");
+PyDoc_STRVAR(prefix_doc,
+             "tree_flatten_prefix(treedef, prefix, function='flatten_prefix', /)\n--\n\n"
+             "For each leaf of `treedef` the leaf of `prefix` that covers it, a list; None is a leaf of `prefix`.");
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

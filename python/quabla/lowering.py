@@ -13,11 +13,12 @@ class Lowered:
     out_tree  structure of the result
     """
 
-    def __init__(self, graph, out_tree, in_tree, leaves, device):
+    def __init__(self, graph, out_tree, in_tree, leaves, paths, device):
         self.program = graph
         self.out_tree = out_tree
         self._in_tree = in_tree
         self._leaves = leaves
+        self._paths = paths
         self._device = device
 
     def as_text(self):
@@ -33,8 +34,7 @@ class Lowered:
             if treedef != self._in_tree:
                 raise TypeError(f"compiled for arguments of the structure {self._in_tree}, got {treedef}")
             inputs = []
-            for i, (leaf, expected) in enumerate(zip(leaves, self._leaves)):
-                path = _core.tree_leaf_path(treedef, i)
+            for leaf, expected, path in zip(leaves, self._leaves, self._paths):
                 if is_number(expected):
                     if type(leaf) is not type(expected) or leaf != expected:
                         raise ValueError(f"compiled for the static value {expected!r} at '{path}', got {leaf!r}")
@@ -69,12 +69,13 @@ def lower(fun, static_argnums, static_argnames, device, /, *args, **kwargs):
     dynamic = tuple(arg for i, arg in enumerate(args) if i not in nums)
     named = {name: value for name, value in kwargs.items() if name not in static_argnames}
     paths, treedef = _core.tree_flatten_with_path((dynamic, named))
-    leaves, labels = [], []
+    leaves, labels, inputs = [], [], []
     for (where, key, *rest), leaf in paths:
         label = "/".join([names[key] if where == 0 else str(key), *map(str, rest)])
         leaves.append(leaf if is_number(leaf) or isinstance(leaf, ShapeDtype) else as_array(leaf))
+        labels.append(label)
         if not is_number(leaf):
-            labels.append(label)
+            inputs.append(label)
 
     def call(tracers):
         tracer = iter(tracers)
@@ -82,5 +83,5 @@ def lower(fun, static_argnums, static_argnames, device, /, *args, **kwargs):
         positional, keywords = with_statics(filled[0], filled[1], statics)
         return fun(*positional, **keywords)
 
-    traced = trace_call(call, [leaf for leaf in leaves if not is_number(leaf)], labels, name="lower")
-    return Lowered(traced.graph, traced.out_tree, treedef, leaves, device)
+    traced = trace_call(call, [leaf for leaf in leaves if not is_number(leaf)], inputs, name="lower")
+    return Lowered(traced.graph, traced.out_tree, treedef, leaves, labels, device)

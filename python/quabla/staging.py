@@ -175,7 +175,7 @@ def trace_call(call, arrays, names=None, has_aux=False, name="trace"):
             leaves = leaves + aux_leaves
         return leaves
 
-    graph, captures = _core.trace(run, arrays, names)
+    graph, captures = _core.record(run, arrays, names)
     return Stage(graph, captures, trees[0], trees[1] if has_aux else None)
 
 

@@ -166,12 +166,20 @@ def value_and_grad(fun, argnums=0, has_aux=False):
     return _gradient(fun, argnums, has_aux, "value_and_grad", True)
 
 
+def _fitted(flatten, treedef, tree, name):
+    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong structure."""
+    try:
+        return flatten(treedef, tree, name)
+    except ValueError as error:
+        raise TypeError(str(error)) from None
+
+
 # ------------------------------------------------------------------------------------------------- forward mode, products
 
 
 def _match_leaves(given, like, treedef, what, name):
     """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer arrays."""
-    pairs = _core.tree_flatten_up_to(treedef, given, name)
+    pairs = _fitted(_core.tree_flatten_up_to, treedef, given, name)
     matched = []
     for i, (leaf, array) in enumerate(zip(pairs, like)):
         path = _core.tree_leaf_path(treedef, i)
@@ -276,7 +284,7 @@ def _linearized(fun, primals, has_aux, name, mode):
         late = [False] * inputs + [True] * (len(graph.inputs) - inputs)
         return _Split(graph, late, outputs)
 
-    split = staged.derive((mode, wrt), make)
+    split = staged.derive(("split", mode, wrt), make)
     return staged, split, split.run("early", leaves + staged.captures), leaves, treedef
 
 
@@ -450,7 +458,7 @@ def _in_axes_by_leaf(args, kwargs, in_axes):
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"vmap: in_axes has {len(in_axes)} entries, but the function was called with {len(args)} positional arguments")
     treedef = _core.tree_structure((args, kwargs))
-    axes = _core.tree_flatten_prefix(treedef, (in_axes, 0), "vmap")
+    axes = _fitted(_core.tree_flatten_prefix, treedef, (in_axes, 0), "vmap")
     return treedef, axes
 
 
@@ -494,7 +502,7 @@ def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes):
     mapped = [isinstance(example, ShapeDtype) for example in examples if not is_number(example)]
     captured = staged.captures
     outputs, is_mapped = staged.graph.apply_vmap(inputs + captured, mapped + [False] * len(captured), size)
-    out_by_leaf = _core.tree_flatten_prefix(staged.out_tree, out_axes, "vmap")
+    out_by_leaf = _fitted(_core.tree_flatten_prefix, staged.out_tree, out_axes, "vmap")
     results = []
     for i, (output, varies, axis) in enumerate(zip(outputs, is_mapped, out_by_leaf)):
         what = f"out_axes of '{_core.tree_leaf_path(staged.out_tree, i)}'"

@@ -1,7 +1,7 @@
 """Pytrees: nested containers of arrays, taken apart and put together again.
 
-Containers are dict (keys visited sorted), list, tuple, None (empty), NamedTuple classes, and the classes registered here; exactly
-those, not their subclasses. Everything else is a leaf.
+Containers are dict (keys visited sorted), list, tuple, None (empty), NamedTuple classes, and the classes registered
+here; exactly those, not their subclasses. Everything else is a leaf.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def register_dataclass(cls=None, data_fields=None, meta_fields=()):
-    """Makes instances of exactly `cls` containers with named children. Usable as a decorator, with or without arguments.
+    """Makes instances of exactly `cls` containers with named children. A decorator, too, with or without arguments.
 
     Args:
         cls: a dataclass, or any class whose instances are made of the named attributes alone.

@@ -1,6 +1,8 @@
 /* Memory, with a mode that fails on demand. */
 #include "base/allocate.h"
 
+#include "base/large.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,9 @@ void *qb_allocate(size_t size)
 
 void *qb_allocate_zeroed(size_t count, size_t size)
 {
-    return fails_now() ? NULL : calloc(count ? count : 1, size ? size : 1);
+    if (fails_now() || (size > 0 && count > SIZE_MAX / size))
+        return NULL;
+    return calloc(count ? count : 1, size ? size : 1);
 }
 
 void *qb_reallocate(void *memory, size_t size)
@@ -44,21 +48,33 @@ void *qb_reallocate(void *memory, size_t size)
     return fails_now() ? NULL : realloc(memory, size ? size : 1);
 }
 
-/* malloc keeps small blocks in a cache of the thread, aligned_alloc does not and costs five times as much (glibc 2.36): so the
- * boundary is found here, and the byte before it says how far behind it the block begins. */
+/* malloc keeps small blocks in a cache of the thread, aligned_alloc does not and costs five times as much (glibc 2.36):
+ * so the boundary is found here, and the bytes before it say where the block begins and how large it is. malloc's own
+ * alignment leaves room for them. */
 enum { BOUNDARY = 64 };
+
+typedef struct aligned_header {
+    size_t size; /* of the whole block */
+    size_t shift;
+} aligned_header;
+
+_Static_assert(sizeof(aligned_header) <= _Alignof(max_align_t), "the header fits before the boundary");
 
 void *qb_allocate_aligned(size_t size)
 {
     if (fails_now() || size > SIZE_MAX - BOUNDARY)
         return NULL;
-    unsigned char *block = malloc(size + BOUNDARY);
+    aligned_header header = {.size = size + BOUNDARY};
+    char *block = header.size >= QB_LARGE_BLOCK ? qb_large_take(size + BOUNDARY, &header.size) : NULL;
+    if (!block) {
+        header.size = size + BOUNDARY;
+        block = malloc(header.size);
+    }
     if (!block)
         return NULL;
-    size_t shift = BOUNDARY - (uintptr_t)block % BOUNDARY;
-    block += shift;
-    block[-1] = (unsigned char)shift;
-    return block;
+    header.shift = BOUNDARY - (uintptr_t)block % BOUNDARY;
+    memcpy(block + header.shift - sizeof header, &header, sizeof header);
+    return block + header.shift;
 }
 
 void qb_free(void *memory)
@@ -68,8 +84,15 @@ void qb_free(void *memory)
 
 void qb_free_aligned(void *memory)
 {
-    if (memory)
-        free((unsigned char *)memory - ((unsigned char *)memory)[-1]);
+    aligned_header header;
+    if (!memory)
+        return;
+    memcpy(&header, (char *)memory - sizeof header, sizeof header);
+    char *block = (char *)memory - header.shift;
+    if (header.size >= QB_LARGE_BLOCK)
+        qb_large_give(block, header.size);
+    else
+        free(block);
 }
 
 char *qb_duplicate_text(const char *text)

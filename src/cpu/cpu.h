@@ -2,9 +2,11 @@
 #ifndef QB_CPU_CPU_H
 #define QB_CPU_CPU_H
 
+#include "cpu/loops.h"
 #include "program/kernel.h"
 
-/* ---- Kernels (execute.c). `slots` are addresses of arrays, `registers` this kernel's part of the table of registers. */
+/* ---- Kernels (execute.c). `slots` are addresses of arrays, `registers` this kernel's part of the table of registers.
+ */
 
 void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers);
 
@@ -23,9 +25,6 @@ qb_lane_kernel qb_copy_lookup(size_t size);
 
 /* ---- Reductions (reduce.c) */
 
-/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1. */
-void qb_fold(qb_reduction reduction, qb_dtype dtype, size_t outer, size_t extent, size_t inner, void *result,
-             const void *a);
 /* The elementwise kernel that combines two partial results. */
 qb_lane_kernel qb_reduce_combine(qb_reduction reduction, qb_dtype dtype);
 /* Writes the reduction of no elements. */
@@ -37,12 +36,12 @@ typedef struct qb_product {
     qb_dtype dtype;
     int32_t a, b, c; /* slots */
     int64_t a_offset, b_offset;
-    int64_t m, n, k;
-    int64_t a_m, a_k, b_k, b_n; /* strides */
+    qb_product_shape shape;
     int32_t batch_rank;
     int64_t batch_count;
     const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
     int method;                               /* chosen by qb_product_prepare */
+    qb_product_loop loop;
 } qb_product;
 
 /* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */

@@ -1,7 +1,7 @@
 /* Products: BLAS where it pays, plain loops for small ones, integers, and layouts that BLAS does not take.
  *
- * Factors are read by strides, so that transposed and batched operands cost no copy. BLAS runs single-threaded: its threads spin, and
- * the order of its sums would depend on their number. */
+ * Factors are read by strides, so that transposed and batched operands cost no copy. BLAS runs single-threaded: its
+ * threads spin, and the order of its sums would depend on their number. */
 #include "cpu/cpu.h"
 
 #include "quabla_config.h"
@@ -37,60 +37,14 @@ bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t r
     return !qb_dtype_is_floating(dtype) || find_layout(rows, columns, row_stride, column_stride, &unused);
 }
 
-/* ---- Plain loops: rows of c at a time, so that the inner loop runs along the contiguous axis of c */
-
-#define DEFINE_LOOP(T)                                                                                                 \
-    static void loop_##T(const qb_product *d, const T *a, const T *b, T *c)                                                \
-    {                                                                                                                  \
-        int64_t n = d->n, b_n = d->b_n;                                                                                \
-        for (int64_t i = 0; i < d->m; i++, a += d->a_m, c += n) {                                                      \
-            if (n == 1) {                                                                                              \
-                T sum = a[0] * b[0];                                                                                   \
-                for (int64_t p = 1; p < d->k; p++)                                                                     \
-                    sum += a[p * d->a_k] * b[p * d->b_k];                                                              \
-                c[0] = sum;                                                                                            \
-                continue;                                                                                              \
-            }                                                                                                          \
-            for (int64_t p = 0; p < d->k; p++) {                                                                       \
-                T factor = a[p * d->a_k];                                                                              \
-                const T *row = b + p * d->b_k;                                                                         \
-                if (p == 0)                                                                                            \
-                    for (int64_t j = 0; j < n; j++)                                                                    \
-                        c[j] = factor * row[j * b_n];                                                                  \
-                else if (b_n == 1)                                                                                     \
-                    for (int64_t j = 0; j < n; j++)                                                                    \
-                        c[j] += factor * row[j];                                                                       \
-                else                                                                                                   \
-                    for (int64_t j = 0; j < n; j++)                                                                    \
-                        c[j] += factor * row[j * b_n];                                                                 \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-
-DEFINE_LOOP(double)
-DEFINE_LOOP(float)
-DEFINE_LOOP(uint32_t) /* signed products wrap, too */
-DEFINE_LOOP(uint64_t)
-
-static void run_loop(const qb_product *d, const void *a, const void *b, void *c)
-{
-    switch (d->dtype) {
-    case QB_FLOAT64: loop_double(d, a, b, c); break;
-    case QB_FLOAT32: loop_float(d, a, b, c); break;
-    case QB_INT32:
-    case QB_UINT32: loop_uint32_t(d, a, b, c); break;
-    default: loop_uint64_t(d, a, b, c); break;
-    }
-}
-
 /* ---- BLAS */
 
 static void run_gemm(const qb_product *d, const void *a, const void *b, void *c)
 {
     layout la, lb;
-    (void)find_layout(d->m, d->k, d->a_m, d->a_k, &la);
-    (void)find_layout(d->k, d->n, d->b_k, d->b_n, &lb);
-    int m = (int)d->m, n = (int)d->n, k = (int)d->k;
+    (void)find_layout(d->shape.m, d->shape.k, d->shape.a_m, d->shape.a_k, &la);
+    (void)find_layout(d->shape.k, d->shape.n, d->shape.b_k, d->shape.b_n, &lb);
+    int m = (int)d->shape.m, n = (int)d->shape.n, k = (int)d->shape.k;
     int lda = (int)la.leading, ldb = (int)lb.leading;
     CBLAS_TRANSPOSE ta = la.transposed ? CblasTrans : CblasNoTrans, tb = lb.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
@@ -103,39 +57,44 @@ static void run_gemm(const qb_product *d, const void *a, const void *b, void *c)
 static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
 {
     layout l;
-    bool left = d->n == 1; /* a is the matrix; otherwise b transposed is */
-    int64_t rows = left ? d->m : d->n;
-    (void)(left ? find_layout(rows, d->k, d->a_m, d->a_k, &l) : find_layout(rows, d->k, d->b_n, d->b_k, &l));
+    bool left = d->shape.n == 1; /* a is the matrix; otherwise b transposed is */
+    int64_t rows = left ? d->shape.m : d->shape.n;
+    (void)(left ? find_layout(rows, d->shape.k, d->shape.a_m, d->shape.a_k, &l)
+                : find_layout(rows, d->shape.k, d->shape.b_n, d->shape.b_k, &l));
     const void *matrix = left ? a : b, *vector = left ? b : a;
-    int step = (int)(left ? d->b_k : d->a_k), leading = (int)l.leading;
+    int step = (int)(left ? d->shape.b_k : d->shape.a_k), leading = (int)l.leading;
     /* BLAS describes the matrix as it is stored. */
-    int stored_rows = (int)(l.transposed ? d->k : rows), stored_columns = (int)(l.transposed ? rows : d->k);
+    int stored_rows = (int)(l.transposed ? d->shape.k : rows), stored_columns = (int)(l.transposed ? rows : d->shape.k);
     CBLAS_TRANSPOSE t = l.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
-        QB_BLAS(cblas_dgemv)(CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
+        QB_BLAS(cblas_dgemv)
+        (CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
     else
-        QB_BLAS(cblas_sgemv)(CblasRowMajor, t, stored_rows, stored_columns, 1.0f, matrix, leading, vector, step, 0.0f, c, 1);
+        QB_BLAS(cblas_sgemv)
+        (CblasRowMajor, t, stored_rows, stored_columns, 1.0f, matrix, leading, vector, step, 0.0f, c, 1);
 }
 
 /* ---- Choice and entry */
 
 /* Below this number of multiplications the call of BLAS costs more than the loop. */
-enum { LOOP_LIMIT = 2000 };
+enum { LOOP_LIMIT = 150 };
 
 void qb_product_prepare(qb_product *dot)
 {
     layout unused;
-    bool fits = qb_dtype_is_floating(dot->dtype) && dot->m <= INT_MAX && dot->n <= INT_MAX && dot->k <= INT_MAX &&
-                find_layout(dot->m, dot->k, dot->a_m, dot->a_k, &unused) &&
-                find_layout(dot->k, dot->n, dot->b_k, dot->b_n, &unused);
-    if (dot->k == 0)
+    bool fits = qb_dtype_is_floating(dot->dtype) && dot->shape.m <= INT_MAX && dot->shape.n <= INT_MAX &&
+                dot->shape.k <= INT_MAX &&
+                find_layout(dot->shape.m, dot->shape.k, dot->shape.a_m, dot->shape.a_k, &unused) &&
+                find_layout(dot->shape.k, dot->shape.n, dot->shape.b_k, dot->shape.b_n, &unused);
+    if (dot->shape.k == 0)
         dot->method = METHOD_ZERO;
-    else if (!fits || (double)dot->m * (double)dot->n * (double)dot->k <= LOOP_LIMIT)
+    else if (!fits || (double)dot->shape.m * (double)dot->shape.n * (double)dot->shape.k <= LOOP_LIMIT)
         dot->method = METHOD_LOOP;
-    else if ((dot->n == 1 && dot->b_k > 0) || (dot->m == 1 && dot->a_k > 0))
+    else if ((dot->shape.n == 1 && dot->shape.b_k > 0) || (dot->shape.m == 1 && dot->shape.a_k > 0))
         dot->method = METHOD_GEMV;
     else
         dot->method = METHOD_GEMM;
+    dot->loop = qb_loops()->product[dot->dtype];
     if (dot->method >= METHOD_GEMV)
         QB_BLAS_SET_THREADS(1);
 }
@@ -149,8 +108,8 @@ const char *qb_product_method(const qb_product *dot)
 static void run_one(const qb_product *d, const void *a, const void *b, void *c)
 {
     switch (d->method) {
-    case METHOD_ZERO: memset(c, 0, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype)); break;
-    case METHOD_LOOP: run_loop(d, a, b, c); break;
+    case METHOD_ZERO: memset(c, 0, (size_t)(d->shape.m * d->shape.n) * qb_dtype_size(d->dtype)); break;
+    case METHOD_LOOP: d->loop(&d->shape, a, b, c); break;
     case METHOD_GEMV: run_gemv(d, a, b, c); break;
     default: run_gemm(d, a, b, c); break;
     }
@@ -159,11 +118,11 @@ static void run_one(const qb_product *d, const void *a, const void *b, void *c)
 void qb_product_run(const qb_product *d, char *const *slots)
 {
     int64_t size = (int64_t)qb_dtype_size(d->dtype), index[32] = {0};
-    if (d->m == 0 || d->n == 0)
+    if (d->shape.m == 0 || d->shape.n == 0)
         return;
     const char *a = slots[d->a] + d->a_offset * size, *b = slots[d->b] + d->b_offset * size;
     char *c = slots[d->c];
-    for (int64_t i = 0; i < d->batch_count; i++, c += d->m * d->n * size) {
+    for (int64_t i = 0; i < d->batch_count; i++, c += d->shape.m * d->shape.n * size) {
         run_one(d, a, b, c);
         for (int axis = d->batch_rank - 1; axis >= 0; axis--) {
             a += d->a_batch[axis] * size;

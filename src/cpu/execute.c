@@ -1,15 +1,15 @@
 /* The interpreter of kernel programs: blocks of lanes, one indirect call per instruction and block.
  *
- * A block's direct loads and stores are pointers into the arrays, so a block is bound by setting those pointers. Reductions decide
- * the order of blocks: see qb_traversal. Pieces are combined by a binary counter, as in summing pairwise (Higham, "The accuracy of
- * floating point summation", SIAM J. Sci. Comput. 14, 1993): the error grows with the logarithm of the number of terms, and the tree
- * depends on the split only. */
+ * A block's direct loads and stores are pointers into the arrays, so a block is bound by setting those pointers.
+ * Reductions decide the order of blocks: see qb_traversal. Pieces are combined by a binary counter, as in summing
+ * pairwise (Higham, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14, 1993): the error grows with
+ * the logarithm of the number of terms, and the tree depends on the split only. */
 #include "cpu/cpu.h"
 
 #include <string.h>
 
 enum {
-    SHORT_EXTENT = 16, /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
+    SHORT_EXTENT = 32, /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
     WIDE_CHAIN = 8,    /* rows that a wide column reduction adds up one by one before they enter the counter */
     VECTOR_ALIGNMENT = 64
 };
@@ -60,7 +60,8 @@ static void compute_block(const run *r, int64_t first, int64_t count)
                   registers[i->operand[2]]);
 }
 
-/* ---- Pairwise combination: a binary counter of partial results. Entry i of the stack, `stride` bytes each, holds 2^i pieces. */
+/* ---- Pairwise combination: a binary counter of partial results. Entry i of the stack, `stride` bytes each, holds 2^i
+ * pieces. */
 
 static void push(const qb_kernel_reduction *red, char *stack, int64_t stride, int64_t pieces, size_t width, char *piece)
 {
@@ -121,8 +122,8 @@ static void traverse_short(const run *r)
         compute_block(r, first, count);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
-            qb_fold(red->reduction, red->dtype, (size_t)(count / group), (size_t)kernel->extent, (size_t)kernel->inner,
-                    result_at(r, red, first / kernel->extent), r->registers[red->source]);
+            red->fold((size_t)(count / group), (size_t)kernel->extent, (size_t)kernel->inner,
+                      result_at(r, red, first / kernel->extent), r->registers[red->source]);
         }
     }
 }

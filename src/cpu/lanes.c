@@ -1,14 +1,16 @@
-/* The lane kernels, compiled once per instruction set: -DQB_ISA=avx2 (say) and the flags of that set give the table qb_lanes_avx2.
+/* The lane kernels, compiled once per instruction set: -DQB_ISA=avx2 (say) and the flags of that set give the table
+ * qb_lanes_avx2.
  *
- * Each kernel is the loop below around one expression of lanes.def; the compiler makes vector instructions of it. The table at the end
- * is generated from elementwise.def and names a kernel for every op and dtype there, so that a missing row does not compile. A kernel's
- * name carries its arity and result: a row that disagrees with elementwise.def does not compile either.
+ * Each kernel is the loop below around one expression of lanes.def; the compiler makes vector instructions of it. The
+ * table at the end is generated from elementwise.def and names a kernel for every op and dtype there, so that a missing
+ * row does not compile. A kernel's name carries its arity and result: a row that disagrees with elementwise.def does
+ * not compile either.
  *
- * Results must not depend on the instruction set: no contraction (the build says -ffp-contract=off), the same order of operations, and
- * reductions in eight partial results however wide the registers are. */
+ * Results must not depend on the instruction set: no contraction (the build says -ffp-contract=off), the same order of
+ * operations, and reductions in eight partial results however wide the registers are. */
 #include "cpu/lanes_table.h"
 
-/* Jump threading makes branches of consecutive selections, and the vectorizer twice as many of those as were written. */
+/* Jump threading turns consecutive selections into branches, and those become twice as many vector selections. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-thread-jumps")
 #endif
@@ -18,7 +20,9 @@
 #include "cpu/math_convert.h"
 #include "cpu/math_erf.h"
 #include "cpu/math_exp.h"
+#include "cpu/math_inverse.h"
 #include "cpu/math_log.h"
+#include "cpu/math_power.h"
 #include "cpu/math_trig.h"
 
 #ifndef QB_ISA
@@ -27,6 +31,7 @@
 
 /* No iteration reads what another writes: operands are the result itself or do not meet it. */
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* loops with a call stay scalar, and are meant to */
 #define LANES _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define LANES _Pragma("GCC ivdep")
@@ -34,7 +39,7 @@
 #define LANES
 #endif
 
-/* --------------------------------------------------------- kinds of dtypes: M(dtype, type, unsigned type of that size, ...) */
+/* ---- Kinds of dtypes: M(dtype, type, unsigned type of that size, ...) */
 
 #define FOR_FLOATING(M, ...) M(FLOAT64, double, uint64_t, __VA_ARGS__) M(FLOAT32, float, uint32_t, __VA_ARGS__)
 #define FOR_INTEGER(M, ...)                                                                                            \
@@ -47,18 +52,18 @@
 #define FOR_BITWISE(M, ...) FOR_BOOLEAN(M, __VA_ARGS__) FOR_INTEGER(M, __VA_ARGS__)
 #define FOR_ANY(M, ...)     FOR_NUMERIC(M, __VA_ARGS__) FOR_BOOLEAN(M, __VA_ARGS__)
 
-/* ------------------------------------------------------------------------------------- what rows of lanes.def are written in */
+/* ---- What rows of lanes.def are written in */
 
-#define MATH(f) _Generic((T)0, double: qb_##f##_f64, float: qb_##f##_f32)
+#define MATH(f) _Generic((T)0, double : qb_##f##_f64, float : qb_##f##_f32)
 #define INTEGER_MATH(f)                                                                                                \
-    _Generic((T)0, int32_t: qb_##f##_i32, int64_t: qb_##f##_i64, uint32_t: qb_##f##_u32, uint64_t: qb_##f##_u64)
+    _Generic((T)0, int32_t : qb_##f##_i32, int64_t : qb_##f##_i64, uint32_t : qb_##f##_u32, uint64_t : qb_##f##_u64)
 #define LIBM(f) f
 
-#define KERNEL(arity, name, dtype, result, type, unsigned_type)                                                        \
+#define KERNEL(arity, name, dtype, result)                                                                             \
     static void arity##_##name##_##dtype##_##result(size_t n, void *out, const void *in_a, const void *in_b,           \
                                                     const void *in_c)
 
-/* A and B declare operand lanes; T and U are what the row's expression may name. */
+/* T and U are what a row's expression may name, besides its operands' lanes a and b. */
 #define TYPES(type, unsigned_type)                                                                                     \
     typedef __attribute__((unused)) type T;                                                                            \
     typedef __attribute__((unused)) unsigned_type U;
@@ -68,7 +73,7 @@
 #define RESULT_BOOL  uint8_t
 
 #define UNARY_KERNEL(dtype, type, unsigned_type, name, result, expression)                                             \
-    KERNEL(unary, name, dtype, result, type, unsigned_type)                                                            \
+    KERNEL(unary, name, dtype, result)                                                                                 \
     {                                                                                                                  \
         TYPES(type, unsigned_type)                                                                                     \
         const T *pa = in_a;                                                                                            \
@@ -82,7 +87,7 @@
     }
 
 #define BINARY_KERNEL(dtype, type, unsigned_type, name, result, expression)                                            \
-    KERNEL(binary, name, dtype, result, type, unsigned_type)                                                           \
+    KERNEL(binary, name, dtype, result)                                                                                \
     {                                                                                                                  \
         TYPES(type, unsigned_type)                                                                                     \
         const T *pa = in_a, *pb = in_b;                                                                                \
@@ -99,8 +104,8 @@
 /* Lanes that a guard tests at once: an unusual lane slows no more than its block down. */
 enum { GUARDED_BLOCK = 256 };
 
-#define GUARDED_KERNEL(arity, name, dtype, type, unsigned_type, operands, usual, expression, general)                 \
-    KERNEL(arity, name, dtype, SAME, type, unsigned_type)                                                              \
+#define GUARDED_KERNEL(arity, name, dtype, type, unsigned_type, operands, usual, expression, general)                  \
+    KERNEL(arity, name, dtype, SAME)                                                                                   \
     {                                                                                                                  \
         TYPES(type, unsigned_type)                                                                                     \
         const T *pa = in_a, *pb = in_b;                                                                                \
@@ -110,11 +115,12 @@ enum { GUARDED_BLOCK = 256 };
             size_t stop = n - start < GUARDED_BLOCK ? n : start + GUARDED_BLOCK;                                       \
             U unusual = 0;                                                                                             \
             for (size_t i = start; i < stop; i++) {                                                                    \
-                operands unusual |= (usual) ? 0 : 1;                                                                   \
+                operands unusual |= (U)((usual) ^ 1u);                                                                 \
             }                                                                                                          \
             if (unusual) {                                                                                             \
+                LANES                                                                                                  \
                 for (size_t i = start; i < stop; i++) {                                                                \
-                    operands r[i] = (T)(general);                                                                        \
+                    operands r[i] = (T)(general);                                                                      \
                 }                                                                                                      \
                 continue;                                                                                              \
             }                                                                                                          \
@@ -124,16 +130,16 @@ enum { GUARDED_BLOCK = 256 };
             }                                                                                                          \
         }                                                                                                              \
     }
-#define UNARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                            \
+#define UNARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                             \
     GUARDED_KERNEL(unary, name, dtype, type, unsigned_type, OPERAND_A(i), usual, expression, general)
-#define BINARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                           \
+#define BINARY_GUARDED_KERNEL(dtype, type, unsigned_type, name, usual, expression, general)                            \
     GUARDED_KERNEL(binary, name, dtype, type, unsigned_type, OPERAND_A(i) OPERAND_B(i), usual, expression, general)
 
 #define UNARY(name, dtypes, result, expression)  FOR_##dtypes(UNARY_KERNEL, name, result, expression)
 #define BINARY(name, dtypes, result, expression) FOR_##dtypes(BINARY_KERNEL, name, result, expression)
-#define UNARY_GUARDED(name, dtypes, usual, expression, general)                                                       \
+#define UNARY_GUARDED(name, dtypes, usual, expression, general)                                                        \
     FOR_##dtypes(UNARY_GUARDED_KERNEL, name, usual, expression, general)
-#define BINARY_GUARDED(name, dtypes, usual, expression, general)                                                      \
+#define BINARY_GUARDED(name, dtypes, usual, expression, general)                                                       \
     FOR_##dtypes(BINARY_GUARDED_KERNEL, name, usual, expression, general)
 #include "cpu/lanes.def"
 #undef UNARY
@@ -141,7 +147,7 @@ enum { GUARDED_BLOCK = 256 };
 #undef UNARY_GUARDED
 #undef BINARY_GUARDED
 
-/* ------------------------------------------------------------------------------------------------------------- select */
+/* ---- Select */
 
 #define SELECT_KERNEL(dtype, type, unsigned_type, ...)                                                                 \
     static void select_##dtype(size_t n, void *out, const void *in_a, const void *in_b, const void *in_c)              \
@@ -157,18 +163,19 @@ enum { GUARDED_BLOCK = 256 };
     }
 FOR_ANY(SELECT_KERNEL, )
 
-/* -------------------------------------------------------------------------------------------------------- conversions */
+/* ---- Conversions */
 
-/* TO_<dtype>(x): x of any element type as an element of that one. An argument's cast in a branch not taken is never run. */
+/* TO_<dtype>(x): x of any element type as an element of that one. An argument's cast in a branch not taken is never
+ * run. */
 #define TO_FLOAT64(x)                                                                                                  \
-    _Generic((x),                                                                                                      \
-        int64_t: qb_float64_of_i64((int64_t)(x)),                                                                      \
-        uint64_t: qb_float64_of_u64((uint64_t)(x)),                                                                    \
-        default: (double)(x))
+    _Generic((x), int64_t                                                                                              \
+             : qb_float64_of_i64((int64_t)(x)), uint64_t                                                               \
+             : qb_float64_of_u64((uint64_t)(x)), default                                                               \
+             : (double)(x))
 #define TO_FLOAT32(x) (float)(x)
 #define TO_BOOL(x)    (uint8_t)((x) != 0)
 #define TO_INTEGER(x, type, of_double)                                                                                 \
-    _Generic((x), double: of_double((double)(x)), float: of_double((double)(x)), default: (type)(x))
+    _Generic((x), double : of_double((double)(x)), float : of_double((double)(x)), default : (type)(x))
 #define TO_INT32(x)  TO_INTEGER(x, int32_t, qb_int32_of_f64)
 #define TO_INT64(x)  TO_INTEGER(x, int64_t, qb_int64_of_f64)
 #define TO_UINT32(x) TO_INTEGER(x, uint32_t, qb_uint32_of_f64)
@@ -188,10 +195,11 @@ FOR_ANY(SELECT_KERNEL, )
 #include "base/dtype.def"
 #undef DTYPE
 
-/* --------------------------------------------------------------------------------------------------------- reductions */
+/* ---- Reductions */
 
-/* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1. The eight stand in as
- * few registers as hold them, written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. */
+/* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1. The eight
+ * stand in as few registers as hold them, written with the compiler's vector types: combining by a comparison is beyond
+ * its loop vectorizer. */
 #if defined(__AVX512F__)
 #define REGISTER_BYTES 64
 #elif defined(__AVX2__)
@@ -200,8 +208,8 @@ FOR_ANY(SELECT_KERNEL, )
 #define REGISTER_BYTES 16
 #endif
 
-#define PARTIALS            8
-#define VECTOR_BYTES(type)  (sizeof(type) * PARTIALS < REGISTER_BYTES ? sizeof(type) * PARTIALS : REGISTER_BYTES)
+#define PARTIALS           8
+#define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < REGISTER_BYTES ? sizeof(type) * PARTIALS : REGISTER_BYTES)
 
 #define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, combine)                                                \
     static void reduce_##name##_##dtype(size_t n, void *out, const void *in_a)                                         \
@@ -235,23 +243,23 @@ FOR_ANY(SELECT_KERNEL, )
     }
 
 /* Each combination for vectors and for one lane. In a maximum a NaN replaces what was there, and then stays. */
-#define BLEND(mask, x, y)                (V)(((M)(x) & (mask)) | ((M)(y) & ~(mask)))
-#define VECTOR_SUM(p, x)                 (p + x)
-#define SCALAR_SUM(p, x)                 (p + x)
-#define VECTOR_PRODUCT(p, x)             (p * x)
-#define SCALAR_PRODUCT(p, x)             (p * x)
-#define VECTOR_WRAPPING_SUM(p, x)        (V)((M)p + (M)x)
-#define SCALAR_WRAPPING_SUM(p, x)        ((U)p + (U)x)
-#define VECTOR_WRAPPING_PRODUCT(p, x)    (V)((M)p * (M)x)
-#define SCALAR_WRAPPING_PRODUCT(p, x)    ((U)p * (U)x)
-#define VECTOR_LARGER(p, x)              BLEND((M)(x > p), x, p)
-#define SCALAR_LARGER(p, x)              (x > p ? x : p)
-#define VECTOR_SMALLER(p, x)             BLEND((M)(x < p), x, p)
-#define SCALAR_SMALLER(p, x)             (x < p ? x : p)
-#define VECTOR_LARGER_OR_NAN(p, x)       BLEND((M)(x > p) | (M)(x != x), x, p)
-#define SCALAR_LARGER_OR_NAN(p, x)       (x > p || x != x ? x : p)
-#define VECTOR_SMALLER_OR_NAN(p, x)      BLEND((M)(x < p) | (M)(x != x), x, p)
-#define SCALAR_SMALLER_OR_NAN(p, x)      (x < p || x != x ? x : p)
+#define BLEND(mask, x, y)             (V)(((M)(x) & (mask)) | ((M)(y) & ~(mask)))
+#define VECTOR_SUM(p, x)              (p + x)
+#define SCALAR_SUM(p, x)              (p + x)
+#define VECTOR_PRODUCT(p, x)          (p * x)
+#define SCALAR_PRODUCT(p, x)          (p * x)
+#define VECTOR_WRAPPING_SUM(p, x)     (V)((M)p + (M)x)
+#define SCALAR_WRAPPING_SUM(p, x)     ((U)p + (U)x)
+#define VECTOR_WRAPPING_PRODUCT(p, x) (V)((M)p * (M)x)
+#define SCALAR_WRAPPING_PRODUCT(p, x) ((U)p * (U)x)
+#define VECTOR_LARGER(p, x)           BLEND((M)(x > p), x, p)
+#define SCALAR_LARGER(p, x)           (x > p ? x : p)
+#define VECTOR_SMALLER(p, x)          BLEND((M)(x < p), x, p)
+#define SCALAR_SMALLER(p, x)          (x < p ? x : p)
+#define VECTOR_LARGER_OR_NAN(p, x)    BLEND((M)(x > p) | (M)(x != x), x, p)
+#define SCALAR_LARGER_OR_NAN(p, x)    (x > p || x != x ? x : p)
+#define VECTOR_SMALLER_OR_NAN(p, x)   BLEND((M)(x < p) | (M)(x != x), x, p)
+#define SCALAR_SMALLER_OR_NAN(p, x)   (x < p || x != x ? x : p)
 
 #define LOWEST  ((T)-1 < (T)1 ? (U)1 << (8 * sizeof(T) - 1) : (U)0) /* of the integers of type T */
 #define HIGHEST (~(LOWEST))
@@ -267,12 +275,12 @@ FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER)
 FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER)
 FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER)
 
-/* ---------------------------------------------------------------------------------------------------------- the table */
+/* ---- The table */
 
-#define PASTE(a, b)        a##b
+#define PASTE(a, b)          a##b
 #define PASTE_EXPANDED(a, b) PASTE(a, b)
-#define TEXT(a)            #a
-#define TEXT_EXPANDED(a)   TEXT(a)
+#define TEXT(a)              #a
+#define TEXT_EXPANDED(a)     TEXT(a)
 
 #define ENTRY(dtype, type, unsigned_type, arity, name, result) [QB_##dtype] = arity##_##name##_##dtype##_##result,
 #define SELECT_ENTRY(dtype, type, unsigned_type, ...)          [QB_##dtype] = select_##dtype,

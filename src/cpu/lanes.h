@@ -2,8 +2,8 @@
  *
  * A lane kernel reads n values from each operand and writes n results, all contiguous, for one dtype. Kernels are plain functions
  * compiled once per instruction set (src/cpu/lanes.c) and looked up once per compiled program, so that running an instruction is
- * one indirect call. Result and operand blocks may be the same memory (exact aliasing only); any n >= 0 and any alignment of
- * whole elements work, but blocks on 64-byte boundaries run fastest.
+ * one indirect call. A result block may be the memory of an operand whose elements have the same size (exact aliasing only); any
+ * n >= 0 and any alignment of whole elements work, but blocks on 64-byte boundaries run fastest.
  *
  * The same source gives every instruction set, without contraction of products and sums: AVX2, AVX-512 and NEON produce the same
  * bits; the x86-64 baseline, which lacks a fused multiply-add, may differ in the last place. */

@@ -1,8 +1,8 @@
 /* The choice of instruction set at run time, and the look-up of kernels in the chosen table.
  *
- * Every table is compiled in; the first that the processor (and the operating system, which must save the wide registers) can run is
- * used for the life of the process. The choice is a pure function of the machine and of QUABLA_ISA, so threads that race for the
- * first call store the same pointer. */
+ * Every table is compiled in; the first that the processor (and the operating system, which must save the wide
+ * registers) can run is used for the life of the process. The choice is a pure function of the machine and of
+ * QUABLA_ISA, so threads that race for the first call store the same pointer. */
 #include "cpu/lanes_table.h"
 
 #include "quabla_config.h"
@@ -16,15 +16,17 @@
 QB_LANE_ISAS(DECLARE)
 #undef DECLARE
 
+#if defined(__aarch64__)
+static inline bool runs_neon(void)
+{
+    return true; /* part of the architecture */
+}
+#else
 static inline bool runs_baseline(void)
 {
     return true;
 }
-
-static inline bool runs_neon(void)
-{
-    return true; /* part of AArch64 */
-}
+#endif
 
 #if defined(__x86_64__)
 static inline bool runs_avx2(void)
@@ -41,7 +43,7 @@ static inline bool runs_avx512(void)
 
 const qb_lane_table *qb_lane_table_at(int i)
 {
-#define CANDIDATE(isa)                                                                                                       \
+#define CANDIDATE(isa)                                                                                                 \
     if (runs_##isa() && i-- == 0)                                                                                      \
         return &qb_lanes_##isa;
     QB_LANE_ISAS(CANDIDATE)

@@ -6,12 +6,13 @@
 
 typedef struct qb_lane_table {
     const char *instruction_set;
-    qb_lane_kernel kernels[QB_LANE_COUNT][QB_DTYPE_COUNT]; /* the row of QB_LANE_convert is empty */
+    qb_lane_kernel kernels[QB_LANE_COUNT][QB_DTYPE_COUNT];  /* the row of QB_LANE_convert is empty */
     qb_lane_kernel convert[QB_DTYPE_COUNT][QB_DTYPE_COUNT]; /* from, to */
     qb_reduce_kernel reduce[QB_REDUCE_COUNT][QB_DTYPE_COUNT];
 } qb_lane_table;
 
-/* The i-th table, widest instruction set first, that this machine can run; null past the last. Table 0 is the default. */
+/* The i-th table, widest instruction set first, that this machine can run; null past the last. Table 0 is the default.
+ */
 const qb_lane_table *qb_lane_table_at(int i);
 
 #endif

@@ -4,43 +4,44 @@
 
 #include "cpu/math_base.h"
 
-/* ------------------------------------------------------------------------------- floating: the same text for both formats */
+/* ---- Floating: the same text for both formats */
 
-#define QB_FLOATING_ARITHMETIC(T, format, suffix, exact)                                                               \
-    static inline T qb_infinity_##format(T x)                                                                          \
+#define QB_FLOATING_ARITHMETIC(T, U, format, suffix, exact)                                                            \
+    QB_INLINE T qb_infinity_##format(T x)                                                                              \
     {                                                                                                                  \
         (void)x; /* chooses the format */                                                                              \
         return (T)INFINITY;                                                                                            \
     }                                                                                                                  \
-    static inline T qb_floor_##format(T x)                                                                             \
+    QB_INLINE T qb_floor_##format(T x)                                                                                 \
     {                                                                                                                  \
         return __builtin_floor##suffix(x);                                                                             \
     }                                                                                                                  \
-    static inline T qb_ceil_##format(T x)                                                                              \
+    QB_INLINE T qb_ceil_##format(T x)                                                                                  \
     {                                                                                                                  \
         return __builtin_ceil##suffix(x);                                                                              \
     }                                                                                                                  \
-    static inline T qb_trunc_##format(T x)                                                                             \
+    QB_INLINE T qb_trunc_##format(T x)                                                                                 \
     {                                                                                                                  \
         return __builtin_trunc##suffix(x);                                                                             \
     }                                                                                                                  \
-    static inline T qb_round_##format(T x) /* halves to even, in the rounding mode that all this code assumes */       \
+    QB_INLINE T qb_round_##format(T x) /* halves to even, in the rounding mode that all this code assumes */           \
     {                                                                                                                  \
         return __builtin_rint##suffix(x);                                                                              \
     }                                                                                                                  \
-    static inline T qb_sqrt_##format(T x)                                                                              \
+    QB_INLINE T qb_sqrt_##format(T x)                                                                                  \
     {                                                                                                                  \
         return __builtin_sqrt##suffix(x);                                                                              \
     }                                                                                                                  \
     /* Whether a fused product forms the remainder exactly: the quotient rounds to an integer of its format or one     \
      * beside it. Not for NaN, infinities, and a zero divisor. */                                                      \
-    static inline int qb_remainder_is_near_##format(T a, T b)                                                          \
+    QB_INLINE U qb_remainder_is_near_##format(T a, T b)                                                                \
     {                                                                                                                  \
-        return QB_HAS_FMA && qb_abs_##format(a / b) < exact && qb_abs_##format(b) < (T)INFINITY;                       \
+        U near = (qb_abs_##format(a / b) < exact ? (U)1 : (U)0) & (qb_abs_##format(b) < (T)INFINITY ? (U)1 : (U)0);    \
+        return QB_HAS_FMA ? near : 0;                                                                                  \
     }                                                                                                                  \
     /* a - b trunc(a / b), where the rounded quotient may have reached the next integer: then the first remainder has  \
      * the wrong sign, and one more divisor puts it right. Every step is exact. */                                     \
-    static inline T qb_fmod_##format(T a, T b)                                                                         \
+    QB_INLINE T qb_fmod_##format(T a, T b)                                                                             \
     {                                                                                                                  \
         T r = qb_fma_##format(-qb_trunc_##format(a / b), b, a);                                                        \
         T divisor = qb_abs_##format(b);                                                                                \
@@ -48,14 +49,14 @@
         return qb_with_sign_##format(qb_abs_##format(magnitude < 0 ? magnitude + divisor : magnitude), a);             \
     }                                                                                                                  \
     /* floor(a / b): the rounded quotient's floor is right or one too large, as its exact remainder tells. */          \
-    static inline T qb_floor_divide_##format(T a, T b)                                                                 \
+    QB_INLINE T qb_floor_divide_##format(T a, T b)                                                                     \
     {                                                                                                                  \
         T quotient = qb_floor_##format(a / b);                                                                         \
         T r = qb_fma_##format(-quotient, b, a);                                                                        \
-        return (b < 0 ? -r : r) < 0 ? quotient - 1 : quotient;                                                         \
+        return quotient - (r * qb_with_sign_##format(1, b) < 0 ? (T)1 : (T)0);                                         \
     }                                                                                                                  \
     /* The same for any operands, by the C library's remainder; beyond 2^53 the nearest representable quotient. */     \
-    static inline T qb_floor_divide_far_##format(T a, T b)                                                             \
+    QB_INLINE T qb_floor_divide_far_##format(T a, T b)                                                                 \
     {                                                                                                                  \
         if (b == 0 || a != a || b != b)                                                                                \
             return a / b;                                                                                              \
@@ -66,28 +67,28 @@
         return quotient == 0 ? qb_with_sign_##format(0, a / b) : qb_round_##format(quotient);                          \
     }
 
-QB_FLOATING_ARITHMETIC(double, f64, , 0x1p52)
-QB_FLOATING_ARITHMETIC(float, f32, f, 0x1p23f)
+QB_FLOATING_ARITHMETIC(double, uint64_t, f64, , 0x1p52)
+QB_FLOATING_ARITHMETIC(float, uint32_t, f32, f, 0x1p23f)
 
 #undef QB_FLOATING_ARITHMETIC
 
-/* ------------------------------------------------------------------------------------------------------------ integers */
+/* ---- Integers */
 
 /* Division by zero gives 0; by -1, what negation modulo 2^n gives (C leaves the smallest number undefined there). */
 #define QB_SIGNED_ARITHMETIC(T, U, format)                                                                             \
-    static inline T qb_abs_##format(T a)                                                                               \
+    QB_INLINE T qb_abs_##format(T a)                                                                                   \
     {                                                                                                                  \
         return a < 0 ? (T)(0u - (U)a) : a;                                                                             \
     }                                                                                                                  \
-    static inline T qb_sign_##format(T a)                                                                              \
+    QB_INLINE T qb_sign_##format(T a)                                                                                  \
     {                                                                                                                  \
         return (T)((a > 0) - (a < 0));                                                                                 \
     }                                                                                                                  \
-    static inline T qb_fmod_##format(T a, T b)                                                                         \
+    QB_INLINE T qb_fmod_##format(T a, T b)                                                                             \
     {                                                                                                                  \
         return b == 0 || b == -1 ? 0 : (T)(a % b);                                                                     \
     }                                                                                                                  \
-    static inline T qb_floor_divide_##format(T a, T b)                                                                 \
+    QB_INLINE T qb_floor_divide_##format(T a, T b)                                                                     \
     {                                                                                                                  \
         if (b == 0)                                                                                                    \
             return 0;                                                                                                  \
@@ -98,19 +99,19 @@ QB_FLOATING_ARITHMETIC(float, f32, f, 0x1p23f)
     }
 
 #define QB_UNSIGNED_ARITHMETIC(T, format)                                                                              \
-    static inline T qb_abs_##format(T a)                                                                               \
+    QB_INLINE T qb_abs_##format(T a)                                                                                   \
     {                                                                                                                  \
         return a;                                                                                                      \
     }                                                                                                                  \
-    static inline T qb_sign_##format(T a)                                                                              \
+    QB_INLINE T qb_sign_##format(T a)                                                                                  \
     {                                                                                                                  \
         return a != 0;                                                                                                 \
     }                                                                                                                  \
-    static inline T qb_fmod_##format(T a, T b)                                                                         \
+    QB_INLINE T qb_fmod_##format(T a, T b)                                                                             \
     {                                                                                                                  \
         return b == 0 ? 0 : a % b;                                                                                     \
     }                                                                                                                  \
-    static inline T qb_floor_divide_##format(T a, T b)                                                                 \
+    QB_INLINE T qb_floor_divide_##format(T a, T b)                                                                     \
     {                                                                                                                  \
         return b == 0 ? 0 : a / b;                                                                                     \
     }

@@ -1,19 +1,20 @@
 /* Error function and its complement.
  *
- * erf: near 0 an odd polynomial; elsewhere 1 less e^(-x^2) times a rational function (W. J. Cody, "Rational Chebyshev approximations for
- * the error function", Math. Comp. 23, 1969, splits the axis likewise). erfc: e^(-x^2) times one polynomial in a variable that takes the
- * half-axis to an interval (J. L. Schonfelder, "Chebyshev expansions for the error and related functions", Math. Comp. 32, 1978), the
- * rounding error of x^2 carried into the exponential. Coefficients come from tools/fit_polynomials.py. */
+ * erf: near 0 an odd polynomial; elsewhere 1 less e^(-x^2) times a rational function (W. J. Cody, "Rational Chebyshev
+ * approximations for the error function", Math. Comp. 23, 1969, splits the axis likewise). erfc: e^(-x^2) times one
+ * polynomial in a variable that takes the half-axis to an interval (J. L. Schonfelder, "Chebyshev expansions for the
+ * error and related functions", Math. Comp. 32, 1978), the rounding error of x^2 carried into the exponential.
+ * Coefficients come from tools/fit_polynomials.py. */
 #ifndef QB_CPU_MATH_ERF_H
 #define QB_CPU_MATH_ERF_H
 
 #include "cpu/math_base.h"
 #include "cpu/math_exp.h"
 
-/* ----------------------------------------------------------------------------------------------------------- float64 */
+/* ---- Float64 */
 
 /* a * a - square, for square = a * a rounded */
-static inline double qb_square_error_f64(double a, double square)
+QB_INLINE double qb_square_error_f64(double a, double square)
 {
 #if QB_HAS_FMA
     return qb_fma_f64(a, a, -square);
@@ -24,7 +25,7 @@ static inline double qb_square_error_f64(double a, double square)
 }
 
 /* x + x p(x^2) for |x| < 1, error 2^-56.3 */
-static inline double qb_erf_near_f64(double a)
+QB_INLINE double qb_erf_near_f64(double a)
 {
     double z = a * a;
     double p = 0x1.3b711017aa4f3p-33;
@@ -44,7 +45,7 @@ static inline double qb_erf_near_f64(double a)
 }
 
 /* Above 1: 1 - e^(-x^2) p(x)/q(x), error 2^-57.5 */
-static inline double qb_erf_f64(double x)
+QB_INLINE double qb_erf_f64(double x)
 {
     double a = qb_abs_f64(x);
     double b = a > 6.0 ? 6.0 : a;
@@ -62,8 +63,9 @@ static inline double qb_erf_f64(double x)
     return qb_with_sign_f64(a < 1.0 ? qb_erf_near_f64(a) : far, x);
 }
 
-/* With a = |x|: 1 - erf a below 3/4; above, e^(-a^2) p(t)/(1 + 2 a) with t = (a - 3)/(a + 3), error 2^-54.25. For negative x, 2 less that. */
-static inline double qb_erfc_f64(double x)
+/* With a = |x|: 1 - erf a below 3/4; above, e^(-a^2) p(t)/(1 + 2 a) with t = (a - 3)/(a + 3), error 2^-54.25. For
+ * negative x, 2 less that. */
+QB_INLINE double qb_erfc_f64(double x)
 {
     double a = qb_clamp_f64(qb_abs_f64(x), 0.0, 27.5);
     double square = a * a;
@@ -94,17 +96,15 @@ static inline double qb_erfc_f64(double x)
     p = qb_fma_f64(p, t, -0x1.15c084bb9e8ffp-3);
     p = qb_fma_f64(p, t, 0x1.40c522d7e4987p+0);
     double far = qb_scale_f64(qb_fma_f64(p, w, p) / (1.0 + a + a), e.k);
-    double near = qb_erf_near_f64(a);
-    int is_near = a < 0.75;
-    double part = is_near ? near : far;
-    double whole = is_near ? 1.0 : x < 0.0 ? 2.0 : 0.0;
-    return is_near == (x < 0.0) ? whole + part : whole - part;
+    double near = 1.0 - qb_with_sign_f64(qb_erf_near_f64(a), x);
+    far = x < 0.0 ? 2.0 - far : far;
+    return a < 0.75 ? near : far;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- float32 */
+/* ---- Float32 */
 
 /* The same to 2^-29.4 below 1 and 2^-26 above; erfc to 2^-24.53 */
-static inline float qb_square_error_f32(float a, float square)
+QB_INLINE float qb_square_error_f32(float a, float square)
 {
 #if QB_HAS_FMA
     return qb_fma_f32(a, a, -square);
@@ -113,7 +113,7 @@ static inline float qb_square_error_f32(float a, float square)
 #endif
 }
 
-static inline float qb_erf_near_f32(float a)
+QB_INLINE float qb_erf_near_f32(float a)
 {
     float z = a * a;
     float p = qb_fma_f32(0x1.4771fep-14f, z, -0x1.a3515ep-11f);
@@ -123,7 +123,7 @@ static inline float qb_erf_near_f32(float a)
     return qb_fma_f32(a, p, a);
 }
 
-static inline float qb_erf_f32(float x)
+QB_INLINE float qb_erf_f32(float x)
 {
     float a = qb_abs_f32(x);
     float b = a > 4.0f ? 4.0f : a;
@@ -135,7 +135,7 @@ static inline float qb_erf_f32(float x)
     return qb_with_sign_f32(a < 1.0f ? qb_erf_near_f32(a) : far, x);
 }
 
-static inline float qb_erfc_f32(float x)
+QB_INLINE float qb_erfc_f32(float x)
 {
     float a = qb_clamp_f32(qb_abs_f32(x), 0.0f, 10.5f);
     float square = a * a;
@@ -155,11 +155,9 @@ static inline float qb_erfc_f32(float x)
     p = qb_fma_f32(p, t, -0x1.15c082p-3f);
     p = qb_fma_f32(p, t, 0x1.40c522p+0f);
     float far = qb_scale_f32(qb_fma_f32(p, w, p) / (1.0f + a + a), e.k);
-    float near = qb_erf_near_f32(a);
-    int is_near = a < 0.75f;
-    float part = is_near ? near : far;
-    float whole = is_near ? 1.0f : x < 0.0f ? 2.0f : 0.0f;
-    return is_near == (x < 0.0f) ? whole + part : whole - part;
+    float near = 1.0f - qb_with_sign_f32(qb_erf_near_f32(a), x);
+    far = x < 0.0f ? 2.0f - far : far;
+    return a < 0.75f ? near : far;
 }
 
 #endif

@@ -1,15 +1,16 @@
 /* Exponentials: exp, exp2, expm1, sinh, cosh, tanh, sigmoid.
  *
- * All stand on one reduction: x = k ln 2 + r with |r| <= ln(2)/2, so that e^x = 2^k (1 + r + r^2 q(r)) with a polynomial q. What differs
- * is how 2^k, 1 and the polynomial's value p = e^r - 1 are put together again: in the order that rounds the fewest large terms.
- * Coefficients come from tools/fit_polynomials.py. (Method: P. T. P. Tang, "Table-driven implementation of the exponential function",
- * ACM TOMS 15, 1989, without the table; W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980.) */
+ * All stand on one reduction: x = k ln 2 + r with |r| <= ln(2)/2, so that e^x = 2^k (1 + r + r^2 q(r)) with a
+ * polynomial q. What differs is how 2^k, 1 and the polynomial's value p = e^r - 1 are put together again: in the order
+ * that rounds the fewest large terms. Coefficients come from tools/fit_polynomials.py. (Method: P. T. P. Tang,
+ * "Table-driven implementation of the exponential function", ACM TOMS 15, 1989, without the table; W. J. Cody and W.
+ * Waite, "Software Manual for the Elementary Functions", 1980.) */
 #ifndef QB_CPU_MATH_EXP_H
 #define QB_CPU_MATH_EXP_H
 
 #include "cpu/math_base.h"
 
-/* ----------------------------------------------------------------------------------------------------------- float64 */
+/* ---- Float64 */
 
 #define QB_LOG2E_F64    0x1.71547652b82fep+0
 #define QB_LN2_F64      0x1.62e42fefa39efp-1
@@ -23,7 +24,7 @@ typedef struct qb_exp_argument_f64 {
     double r, low;
 } qb_exp_argument_f64;
 
-static inline qb_exp_argument_f64 qb_exp_reduce_f64(double x)
+QB_INLINE qb_exp_argument_f64 qb_exp_reduce_f64(double x)
 {
     double shifted = qb_fma_f64(x, QB_LOG2E_F64, QB_SHIFT_BIASED_F64);
     double k = shifted - QB_SHIFT_BIASED_F64;
@@ -34,7 +35,7 @@ static inline qb_exp_argument_f64 qb_exp_reduce_f64(double x)
 }
 
 /* q with e^r = 1 + r + r^2 q(r); error 2^-56.3 of e^r. Even and odd powers apart: two chains of half the latency. */
-static inline double qb_exp_tail_f64(double r, double r2)
+QB_INLINE double qb_exp_tail_f64(double r, double r2)
 {
     double even = 0x1.28ad68bcfc76fp-22;
     even = qb_fma_f64(even, r2, 0x1.a0199a16c6e72p-16);
@@ -50,38 +51,38 @@ static inline double qb_exp_tail_f64(double r, double r2)
 }
 
 /* e^(r + low) - 1 */
-static inline double qb_expm1_reduced_f64(double r, double low)
+QB_INLINE double qb_expm1_reduced_f64(double r, double low)
 {
     double r2 = r * r;
     return r + qb_fma_f64(r2, qb_exp_tail_f64(r, r2), low);
 }
 
 /* Where e^x and e^-x are normal numbers, functions need neither hold their argument back nor scale in two steps. */
-static inline int qb_exp_is_near_f64(double x)
+QB_INLINE uint64_t qb_exp_is_near_f64(double x)
 {
-    return qb_abs_f64(x) < 708.0;
+    return QB_TRUE_F64(qb_abs_f64(x) < 708.0);
 }
 
 /* e^r for the reduced argument */
-static inline double qb_exp_reduced_f64(qb_exp_argument_f64 a)
+QB_INLINE double qb_exp_reduced_f64(qb_exp_argument_f64 a)
 {
     double r2 = a.r * a.r;
     return 1.0 + qb_fma_f64(r2, qb_exp_tail_f64(a.r, r2), a.r);
 }
 
-static inline double qb_exp_near_f64(double x)
+QB_INLINE double qb_exp_near_f64(double x)
 {
     qb_exp_argument_f64 a = qb_exp_reduce_f64(x);
     return qb_exp_reduced_f64(a) * qb_exp2_of_shifted_f64(a.shifted);
 }
 
-static inline double qb_exp_f64(double x)
+QB_INLINE double qb_exp_f64(double x)
 {
     qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(x, -746.0, 710.0));
     return qb_scale_f64(qb_exp_reduced_f64(a), a.k);
 }
 
-static inline double qb_exp2_f64(double x)
+QB_INLINE double qb_exp2_f64(double x)
 {
     x = qb_clamp_f64(x, -1076.0, 1025.0);
     double k = (x + QB_SHIFT_BIASED_F64) - QB_SHIFT_BIASED_F64;
@@ -90,12 +91,13 @@ static inline double qb_exp2_f64(double x)
     return qb_scale_f64(1.0 + qb_fma_f64(r2, qb_exp_tail_f64(r, r2), r), k);
 }
 
-static inline double qb_expm1_f64(double x)
+QB_INLINE double qb_expm1_f64(double x)
 {
     qb_exp_argument_f64 a = qb_exp_reduce_f64(qb_clamp_f64(x, -40.0, 710.0));
     double r2 = a.r * a.r;
     double c = qb_fma_f64(r2, qb_exp_tail_f64(a.r, r2), a.low);
-    /* Half of everything, since 2^k alone may overflow: s/2 - 1/2 is exact where it matters, and the larger term of the sum */
+    /* Half of everything, since 2^k alone may overflow: s/2 - 1/2 is exact where it matters, and the larger term of the
+     * sum */
     double s = qb_exp2_of_shifted_f64(a.shifted - 1.0);
     double whole = s - 0.5;
     double sum = qb_fma_f64(s, a.r, whole);
@@ -105,19 +107,19 @@ static inline double qb_expm1_f64(double x)
 }
 
 /* e^|x| / 2 for |x| < 711, without overflow */
-static inline double qb_half_exp_f64(double x)
+QB_INLINE double qb_half_exp_f64(double x)
 {
     qb_exp_argument_f64 a = qb_exp_reduce_f64(x);
     return qb_scale_f64(1.0 + qb_expm1_reduced_f64(a.r, a.low), a.k - 1.0);
 }
 
-static inline double qb_cosh_f64(double x)
+QB_INLINE double qb_cosh_f64(double x)
 {
     double half = qb_half_exp_f64(qb_clamp_f64(qb_abs_f64(x), 0.0, 712.0));
     return half + 0.25 / half;
 }
 
-static inline double qb_sinh_f64(double x)
+QB_INLINE double qb_sinh_f64(double x)
 {
     double a = qb_abs_f64(x);
     double half = qb_half_exp_f64(qb_clamp_f64(a, 0.0, 712.0));
@@ -136,7 +138,7 @@ static inline double qb_sinh_f64(double x)
 }
 
 /* Below 0.5625: x + x^3 p(x^2)/q(x^2), error 2^-58; above: 1 - 2/(e^2x + 1). One division serves both. */
-static inline double qb_tanh_f64(double x)
+QB_INLINE double qb_tanh_f64(double x)
 {
     double a = qb_abs_f64(x), twice = a + a;
     qb_exp_argument_f64 e = qb_exp_reduce_f64(twice > 40.0 ? 40.0 : twice);
@@ -144,7 +146,8 @@ static inline double qb_tanh_f64(double x)
     double r2 = e.r * e.r;
     double p = qb_fma_f64(r2, qb_exp_tail_f64(e.r, r2), e.r);
     double z = a * a;
-    double numerator = qb_fma_f64(qb_fma_f64(-0x1.a1cd219191bf9p-13, z, -0x1.4fde77920e318p-6), z, -0x1.5555555555555p-2);
+    double numerator =
+        qb_fma_f64(qb_fma_f64(-0x1.a1cd219191bf9p-13, z, -0x1.4fde77920e318p-6), z, -0x1.5555555555555p-2);
     double denominator = qb_fma_f64(0x1.b13be9c15a64dp-13, z, 0x1.7da09e264d079p-6);
     denominator = qb_fma_f64(qb_fma_f64(denominator, z, 0x1.d8935004fc3cep-2), z, 1.0);
     int small = a < 0.5625;
@@ -154,21 +157,22 @@ static inline double qb_tanh_f64(double x)
     return qb_with_sign_f64(whole + numerator / denominator, x);
 }
 
-/* 1 / (1 + e^-x), the denominator summed as 2^k + (1 + 2^k p) for k > 0 and as (1 + 2^k) + 2^k p otherwise: one rounding that counts.
- * Below -600, where the 1 is lost in e^-x anyway, 2^512 is taken out of 2^k, and of the result at the end. */
-static inline double qb_sigmoid_denominator_f64(qb_exp_argument_f64 e, double s)
+/* 1 / (1 + e^-x), the denominator summed as 2^k + (1 + 2^k p) for k > 0 and as (1 + 2^k) + 2^k p otherwise: one
+ * rounding that counts. Below -600, where the 1 is lost in e^-x anyway, 2^512 is taken out of 2^k, and of the result at
+ * the end. */
+QB_INLINE double qb_sigmoid_denominator_f64(qb_exp_argument_f64 e, double s)
 {
     double whole = s > 1.0 ? s : 1.0 + s, rest = s > 1.0 ? 1.0 : 0.0;
     return whole + qb_fma_f64(s, qb_expm1_reduced_f64(e.r, e.low), rest);
 }
 
-static inline double qb_sigmoid_near_f64(double x)
+QB_INLINE double qb_sigmoid_near_f64(double x)
 {
     qb_exp_argument_f64 e = qb_exp_reduce_f64(-x);
     return 1.0 / qb_sigmoid_denominator_f64(e, qb_exp2_of_shifted_f64(e.shifted));
 }
 
-static inline double qb_sigmoid_f64(double x)
+QB_INLINE double qb_sigmoid_f64(double x)
 {
     qb_exp_argument_f64 e = qb_exp_reduce_f64(qb_clamp_f64(-x, -60.0, 746.0));
     int tail = x < -600.0;
@@ -176,7 +180,7 @@ static inline double qb_sigmoid_f64(double x)
     return (1.0 / qb_sigmoid_denominator_f64(e, s)) * (tail ? 0x1p-512 : 1.0);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- float32 */
+/* ---- Float32 */
 
 #define QB_LOG2E_F32    0x1.715476p+0f
 #define QB_LN2_F32      0x1.62e43p-1f
@@ -189,7 +193,7 @@ typedef struct qb_exp_argument_f32 {
     float r, low;
 } qb_exp_argument_f32;
 
-static inline qb_exp_argument_f32 qb_exp_reduce_f32(float x)
+QB_INLINE qb_exp_argument_f32 qb_exp_reduce_f32(float x)
 {
     float shifted = qb_fma_f32(x, QB_LOG2E_F32, QB_SHIFT_BIASED_F32);
     float k = shifted - QB_SHIFT_BIASED_F32;
@@ -200,7 +204,7 @@ static inline qb_exp_argument_f32 qb_exp_reduce_f32(float x)
 }
 
 /* Error 2^-28 of e^r */
-static inline float qb_exp_tail_f32(float r)
+QB_INLINE float qb_exp_tail_f32(float r)
 {
     float q = qb_fma_f32(0x1.6a246ap-10f, r, 0x1.1239d4p-7f);
     q = qb_fma_f32(q, r, 0x1.5558fp-5f);
@@ -208,35 +212,35 @@ static inline float qb_exp_tail_f32(float r)
     return qb_fma_f32(q, r, 0x1.fffffcp-2f);
 }
 
-static inline float qb_expm1_reduced_f32(float r, float low)
+QB_INLINE float qb_expm1_reduced_f32(float r, float low)
 {
     return r + qb_fma_f32(r * r, qb_exp_tail_f32(r), low);
 }
 
-static inline int qb_exp_is_near_f32(float x)
+QB_INLINE uint32_t qb_exp_is_near_f32(float x)
 {
-    return qb_abs_f32(x) < 87.0f;
+    return QB_TRUE_F32(qb_abs_f32(x) < 87.0f);
 }
 
 /* e^r for the reduced argument */
-static inline float qb_exp_reduced_f32(qb_exp_argument_f32 a)
+QB_INLINE float qb_exp_reduced_f32(qb_exp_argument_f32 a)
 {
     return 1.0f + qb_fma_f32(a.r * a.r, qb_exp_tail_f32(a.r), a.r);
 }
 
-static inline float qb_exp_near_f32(float x)
+QB_INLINE float qb_exp_near_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(x);
     return qb_exp_reduced_f32(a) * qb_exp2_of_shifted_f32(a.shifted);
 }
 
-static inline float qb_exp_f32(float x)
+QB_INLINE float qb_exp_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(qb_clamp_f32(x, -105.0f, 89.0f));
     return qb_scale_f32(qb_exp_reduced_f32(a), a.k);
 }
 
-static inline float qb_exp2_f32(float x)
+QB_INLINE float qb_exp2_f32(float x)
 {
     x = qb_clamp_f32(x, -152.0f, 129.0f);
     float k = (x + QB_SHIFT_BIASED_F32) - QB_SHIFT_BIASED_F32;
@@ -244,7 +248,7 @@ static inline float qb_exp2_f32(float x)
     return qb_scale_f32(1.0f + qb_fma_f32(r * r, qb_exp_tail_f32(r), r), k);
 }
 
-static inline float qb_expm1_f32(float x)
+QB_INLINE float qb_expm1_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(qb_clamp_f32(x, -18.0f, 89.0f));
     float c = qb_fma_f32(a.r * a.r, qb_exp_tail_f32(a.r), a.low);
@@ -257,19 +261,19 @@ static inline float qb_expm1_f32(float x)
 }
 
 /* e^|x| / 2 for |x| < 90, without overflow */
-static inline float qb_half_exp_f32(float x)
+QB_INLINE float qb_half_exp_f32(float x)
 {
     qb_exp_argument_f32 a = qb_exp_reduce_f32(x);
     return qb_scale_f32(1.0f + qb_expm1_reduced_f32(a.r, a.low), a.k - 1.0f);
 }
 
-static inline float qb_cosh_f32(float x)
+QB_INLINE float qb_cosh_f32(float x)
 {
     float half = qb_half_exp_f32(qb_clamp_f32(qb_abs_f32(x), 0.0f, 91.0f));
     return half + 0.25f / half;
 }
 
-static inline float qb_sinh_f32(float x)
+QB_INLINE float qb_sinh_f32(float x)
 {
     float a = qb_abs_f32(x);
     float half = qb_half_exp_f32(qb_clamp_f32(a, 0.0f, 91.0f));
@@ -280,7 +284,7 @@ static inline float qb_sinh_f32(float x)
     return qb_with_sign_f32(a < 1.0f ? small : large, x);
 }
 
-static inline float qb_tanh_f32(float x)
+QB_INLINE float qb_tanh_f32(float x)
 {
     float a = qb_abs_f32(x), twice = a + a;
     qb_exp_argument_f32 e = qb_exp_reduce_f32(twice > 20.0f ? 20.0f : twice);
@@ -296,19 +300,19 @@ static inline float qb_tanh_f32(float x)
     return qb_with_sign_f32(whole + numerator / denominator, x);
 }
 
-static inline float qb_sigmoid_denominator_f32(qb_exp_argument_f32 e, float s)
+QB_INLINE float qb_sigmoid_denominator_f32(qb_exp_argument_f32 e, float s)
 {
     float whole = s > 1.0f ? s : 1.0f + s, rest = s > 1.0f ? 1.0f : 0.0f;
     return whole + qb_fma_f32(s, qb_expm1_reduced_f32(e.r, e.low), rest);
 }
 
-static inline float qb_sigmoid_near_f32(float x)
+QB_INLINE float qb_sigmoid_near_f32(float x)
 {
     qb_exp_argument_f32 e = qb_exp_reduce_f32(-x);
     return 1.0f / qb_sigmoid_denominator_f32(e, qb_exp2_of_shifted_f32(e.shifted));
 }
 
-static inline float qb_sigmoid_f32(float x)
+QB_INLINE float qb_sigmoid_f32(float x)
 {
     qb_exp_argument_f32 e = qb_exp_reduce_f32(qb_clamp_f32(-x, -30.0f, 105.0f));
     int tail = x < -80.0f;

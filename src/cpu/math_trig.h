@@ -1,20 +1,20 @@
 /* Sine, cosine, tangent.
  *
- * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision, and fused products make the first two steps
- * exact (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein, "IA-64 and Elementary
- * Functions", 2000). That holds up to the bound of qb_trig_is_near, where multiples of pi/2 that come close to a representable number
- * are still resolved; arguments beyond it, and machines without a fused product, take the C library's functions, lane by lane.
- * Coefficients come from tools/fit_polynomials.py. */
+ * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision, and fused products make the
+ * first two steps exact (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
+ * "IA-64 and Elementary Functions", 2000). That holds up to the bound of qb_trig_is_near, where multiples of pi/2 that
+ * come close to a representable number are still resolved; arguments beyond it, and machines without a fused product,
+ * take the C library's functions, lane by lane. Coefficients come from tools/fit_polynomials.py. */
 #ifndef QB_CPU_MATH_TRIG_H
 #define QB_CPU_MATH_TRIG_H
 
 #include "cpu/math_base.h"
 
-/* ----------------------------------------------------------------------------------------------------------- float64 */
+/* ---- Float64 */
 
-static inline int qb_trig_is_near_f64(double x)
+QB_INLINE uint64_t qb_trig_is_near_f64(double x)
 {
-    return QB_HAS_FMA && qb_abs_f64(x) < 0x1p22;
+    return QB_HAS_FMA ? QB_TRUE_F64(qb_abs_f64(x) < 0x1p22) : 0;
 }
 
 typedef struct qb_trig_argument_f64 {
@@ -22,7 +22,7 @@ typedef struct qb_trig_argument_f64 {
     double r, low;
 } qb_trig_argument_f64;
 
-static inline qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
+QB_INLINE qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
 {
     double shifted = qb_fma_f64(magnitude, 0x1.45f306dc9c883p-1, QB_SHIFT_F64);
     double k = shifted - QB_SHIFT_F64;
@@ -34,7 +34,7 @@ static inline qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
 }
 
 /* sin(r + low): r + r^3 p(r^2), error 2^-57.9 */
-static inline double qb_sin_reduced_f64(double r, double low, double z, double z2)
+QB_INLINE double qb_sin_reduced_f64(double r, double low, double z, double z2)
 {
     double even = qb_fma_f64(qb_fma_f64(-0x1.ae5e4b837efc0p-26, z2, -0x1.a01a019be9217p-13), z2, -0x1.5555555555548p-3);
     double odd = qb_fma_f64(qb_fma_f64(0x1.5d8b5563b681bp-33, z2, 0x1.71de35552b20cp-19), z2, 0x1.111111110f730p-7);
@@ -42,7 +42,7 @@ static inline double qb_sin_reduced_f64(double r, double low, double z, double z
 }
 
 /* cos(r + low): 1 - r^2/2 + r^4 p(r^2), error 2^-63.9; the rounding error of 1 - r^2/2 is put back */
-static inline double qb_cos_reduced_f64(double r, double low, double z, double z2)
+QB_INLINE double qb_cos_reduced_f64(double r, double low, double z, double z2)
 {
     double even = qb_fma_f64(qb_fma_f64(0x1.1ee9dbcedfe6ep-29, z2, 0x1.a01a019c8f254p-16), z2, 0x1.555555555554bp-5);
     double odd = qb_fma_f64(qb_fma_f64(-0x1.8fa6846bf863ap-37, z2, -0x1.27e4f7f1913b0p-22), z2, -0x1.6c16c16c15015p-10);
@@ -51,7 +51,7 @@ static inline double qb_cos_reduced_f64(double r, double low, double z, double z
 }
 
 /* sin of the argument and `turns` quadrants more */
-static inline double qb_sin_quadrant_f64(qb_trig_argument_f64 a, uint64_t turns)
+QB_INLINE double qb_sin_quadrant_f64(qb_trig_argument_f64 a, uint64_t turns)
 {
     double z = a.r * a.r, z2 = z * z;
     double sine = qb_sin_reduced_f64(a.r, a.low, z, z2), cosine = qb_cos_reduced_f64(a.r, a.low, z, z2);
@@ -60,19 +60,20 @@ static inline double qb_sin_quadrant_f64(qb_trig_argument_f64 a, uint64_t turns)
     return qb_of_bits_f64(qb_bits_f64(y) ^ ((quadrant & 2) << 62));
 }
 
-static inline double qb_sin_f64(double x)
+QB_INLINE double qb_sin_f64(double x)
 {
     double y = qb_sin_quadrant_f64(qb_trig_reduce_f64(qb_abs_f64(x)), 0);
     return qb_of_bits_f64(qb_bits_f64(y) ^ (qb_bits_f64(x) & 0x8000000000000000u));
 }
 
-static inline double qb_cos_f64(double x)
+QB_INLINE double qb_cos_f64(double x)
 {
     return qb_sin_quadrant_f64(qb_trig_reduce_f64(qb_abs_f64(x)), 1);
 }
 
-/* tan r = r + r^3 p(r^2)/q(r^2), error 2^-56.4, as a sum t + t_low; in odd quadrants -1 / that, refined by one step of Newton */
-static inline double qb_tan_f64(double x)
+/* tan r = r + r^3 p(r^2)/q(r^2), error 2^-56.4, as a sum t + t_low; in odd quadrants -1 / that, refined by one step of
+ * Newton */
+QB_INLINE double qb_tan_f64(double x)
 {
     qb_trig_argument_f64 a = qb_trig_reduce_f64(qb_abs_f64(x));
     double r = a.r, z = r * r;
@@ -89,11 +90,11 @@ static inline double qb_tan_f64(double x)
     return qb_of_bits_f64(qb_bits_f64(y) ^ (qb_bits_f64(x) & 0x8000000000000000u));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- float32 */
+/* ---- Float32 */
 
-static inline int qb_trig_is_near_f32(float x)
+QB_INLINE uint32_t qb_trig_is_near_f32(float x)
 {
-    return QB_HAS_FMA && qb_abs_f32(x) < 0x1p14f;
+    return QB_HAS_FMA ? QB_TRUE_F32(qb_abs_f32(x) < 0x1p14f) : 0;
 }
 
 typedef struct qb_trig_argument_f32 {
@@ -101,7 +102,7 @@ typedef struct qb_trig_argument_f32 {
     float r, low;
 } qb_trig_argument_f32;
 
-static inline qb_trig_argument_f32 qb_trig_reduce_f32(float magnitude)
+QB_INLINE qb_trig_argument_f32 qb_trig_reduce_f32(float magnitude)
 {
     float shifted = qb_fma_f32(magnitude, 0x1.45f306p-1f, QB_SHIFT_F32);
     float k = shifted - QB_SHIFT_F32;
@@ -112,20 +113,20 @@ static inline qb_trig_argument_f32 qb_trig_reduce_f32(float magnitude)
     return (qb_trig_argument_f32){qb_bits_f32(shifted), r, low};
 }
 
-static inline float qb_sin_reduced_f32(float r, float low, float z)
+QB_INLINE float qb_sin_reduced_f32(float r, float low, float z)
 {
     float p = qb_fma_f32(qb_fma_f32(-0x1.995406p-13f, z, 0x1.110778p-7f), z, -0x1.555546p-3f); /* error 2^-27.9 */
     return r + qb_fma_f32(r * z, p, low);
 }
 
-static inline float qb_cos_reduced_f32(float r, float low, float z)
+QB_INLINE float qb_cos_reduced_f32(float r, float low, float z)
 {
     float p = qb_fma_f32(qb_fma_f32(0x1.99e80cp-16f, z, -0x1.6c0c28p-10f), z, 0x1.55554ap-5f); /* error 2^-33 */
     float half = 0.5f * z, whole = 1.0f - half, error = (1.0f - whole) - half;
     return whole + qb_fma_f32(z * z, p, qb_fma_f32(-r, low, error));
 }
 
-static inline float qb_sin_quadrant_f32(qb_trig_argument_f32 a, uint32_t turns)
+QB_INLINE float qb_sin_quadrant_f32(qb_trig_argument_f32 a, uint32_t turns)
 {
     float z = a.r * a.r;
     float sine = qb_sin_reduced_f32(a.r, a.low, z), cosine = qb_cos_reduced_f32(a.r, a.low, z);
@@ -134,18 +135,18 @@ static inline float qb_sin_quadrant_f32(qb_trig_argument_f32 a, uint32_t turns)
     return qb_of_bits_f32(qb_bits_f32(y) ^ ((quadrant & 2) << 30));
 }
 
-static inline float qb_sin_f32(float x)
+QB_INLINE float qb_sin_f32(float x)
 {
     float y = qb_sin_quadrant_f32(qb_trig_reduce_f32(qb_abs_f32(x)), 0);
     return qb_of_bits_f32(qb_bits_f32(y) ^ (qb_bits_f32(x) & 0x80000000u));
 }
 
-static inline float qb_cos_f32(float x)
+QB_INLINE float qb_cos_f32(float x)
 {
     return qb_sin_quadrant_f32(qb_trig_reduce_f32(qb_abs_f32(x)), 1);
 }
 
-static inline float qb_tan_f32(float x)
+QB_INLINE float qb_tan_f32(float x)
 {
     qb_trig_argument_f32 a = qb_trig_reduce_f32(qb_abs_f32(x));
     float r = a.r, z = r * r;

@@ -11,6 +11,18 @@
 #include "graph/graph.h"
 #include "ops/op.h"
 
+/* In full: integers of 64 bits have more digits than a double keeps. */
+static void print_element(qb_text *text, qb_dtype dtype, const void *element)
+{
+    switch (dtype) {
+    case QB_INT64: qb_text_add(text, "%lld", (long long)*(const int64_t *)element); break;
+    case QB_UINT64: qb_text_add(text, "%llu", (unsigned long long)*(const uint64_t *)element); break;
+    case QB_INT32:
+    case QB_UINT32: qb_text_add(text, "%.0f", qb_dtype_load(dtype, element)); break;
+    default: qb_text_add_number(text, qb_dtype_load(dtype, element), dtype == QB_FLOAT32);
+    }
+}
+
 static void print_tensor(qb_text *text, const qb_tensor *tensor)
 {
     enum { MOST = 16 };
@@ -19,11 +31,11 @@ static void print_tensor(qb_text *text, const qb_tensor *tensor)
         return;
     }
     const char *data = tensor->data;
+    size_t size = qb_dtype_size(tensor->dtype);
     qb_text_add(text, "%s", tensor->rank ? "[" : "");
     for (int64_t i = 0; i < tensor->size; i++) {
         qb_text_add(text, "%s", i ? ", " : "");
-        qb_text_add_number(text, qb_dtype_load(tensor->dtype, data + (size_t)i * qb_dtype_size(tensor->dtype)),
-                           tensor->dtype == QB_FLOAT32);
+        print_element(text, tensor->dtype, data + (size_t)i * size);
     }
     qb_text_add(text, "%s", tensor->rank ? "]" : "");
 }
@@ -56,7 +68,8 @@ static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node
     qb_text_add(text, "%s", node->operand_count ? ")" : "");
     if (node->op->flags & QB_OP_UNIQUE) {
         const char *name = graph->input_names[node->attributes[0].integer];
-        qb_text_add(text, " %s", name ? name : "");
+        if (name)
+            qb_text_add(text, " %s", name);
     }
     for (int i = 0; i < node->op->attribute_count; i++)
         print_attribute(text, node->op->attribute_name[i], &node->attributes[i]);

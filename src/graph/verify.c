@@ -26,6 +26,44 @@ static qb_status verify_types(const qb_graph *graph, const qb_node *node)
     return QB_OK;
 }
 
+static bool same_node(const qb_graph *graph, const qb_node *a, const qb_node *b)
+{
+    bool same = a->op == b->op && a->operand_count == b->operand_count && !(a->op->flags & QB_OP_UNIQUE);
+    for (int i = 0; same && i < a->operand_count; i++)
+        same = qb_operand(graph, a, i) == qb_operand(graph, b, i);
+    for (int i = 0; same && i < a->op->attribute_count; i++)
+        same = qb_attribute_equal(&a->attributes[i], &b->attributes[i]);
+    return same;
+}
+
+/* The node is in its bucket, and is the only one of its kind. */
+static qb_status verify_merged(const qb_graph *graph, int32_t index)
+{
+    const qb_node *node = &graph->nodes[index];
+    bool found = false;
+    for (int32_t i = graph->buckets[node->hash & (uint32_t)(graph->bucket_count - 1)]; i >= 0;
+         i = graph->nodes[i].next_in_bucket) {
+        found = found || i == index;
+        if (i != index && same_node(graph, &graph->nodes[i], node))
+            return fault(node, "equal to another node");
+    }
+    return found ? QB_OK : fault(node, "missing in the hash table");
+}
+
+static qb_status verify_ends(const qb_graph *graph)
+{
+    for (int i = 0; i < graph->output_count; i++)
+        if (graph->outputs[i] < 0 || graph->outputs[i] >= graph->value_count)
+            return qb_fail(QB_ERROR_INTERNAL, "verify: output %d is not a value of the graph", i);
+    for (int i = 0; i < graph->input_count; i++) {
+        qb_value input = graph->inputs[i];
+        const qb_node *node = input >= 0 && input < graph->value_count ? qb_node_of(graph, input) : NULL;
+        if (!node || !(node->op->flags & QB_OP_UNIQUE) || node->attributes[0].integer != i)
+            return qb_fail(QB_ERROR_INTERNAL, "verify: input %d is not an input node of that number", i);
+    }
+    return QB_OK;
+}
+
 qb_status qb_verify(const qb_graph *graph)
 {
     qb_value next = 0;
@@ -43,11 +81,9 @@ qb_status qb_verify(const qb_graph *graph)
             if (graph->values[node->result + i].node != n)
                 return fault(node, "a result does not know its node");
         QB_TRY(verify_types(graph, node));
+        QB_TRY(verify_merged(graph, n));
     }
     if (next != graph->value_count)
         return qb_fail(QB_ERROR_INTERNAL, "verify: %d values, but nodes make %d", (int)graph->value_count, (int)next);
-    for (int i = 0; i < graph->output_count; i++)
-        if (graph->outputs[i] < 0 || graph->outputs[i] >= graph->value_count)
-            return qb_fail(QB_ERROR_INTERNAL, "verify: output %d is not a value of the graph", i);
-    return QB_OK;
+    return verify_ends(graph);
 }

@@ -163,7 +163,7 @@ static void dot_batch_one(qb_rule *r, int mapped)
     int free = type.rank - 1 - batch_count - contract_count, other_free = other_type.rank - batch_count - contract_count;
     int first_count = mapped == 0 ? free : other_free, second_count = mapped == 0 ? other_free : free;
     int first = batch_count + 1 + (mapped == 0 ? 0 : free), second = batch_count + 1 + (mapped == 0 ? free : 0);
-    int64_t order[QB_MAX_RANK];
+    int64_t order[QB_MAX_RANK + 1]; /* one more than a result has: then the product has failed */
     int rank = 0;
     order[rank++] = batch_count;
     for (int i = 0; i < batch_count; i++)

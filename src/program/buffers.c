@@ -1,4 +1,5 @@
-/* Buffers: where stored values live. Outputs live in their tensors; the others share one arena by liveness, best fit first. */
+/* Buffers: where stored values live. Outputs live in their tensors; the others share one arena by liveness, best fit
+ * first. */
 #include "program/plan.h"
 
 #include "base/allocate.h"
@@ -120,7 +121,8 @@ qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
         b->size[v] = b->size[take_over];
         b->size[take_over] = 0;
     } else {
-        b->size[v] = (value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        b->size[v] =
+            (value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         slot->offset = b->size[v] > 0 ? take(b, b->size[v]) : 0;
     }
     b->next[v] = b->dying[value->last_step];

@@ -1,9 +1,9 @@
 /* Eager calls as cached programs.
  *
- * The key of a call is a row of words: the function, its parameters, and dtype, weakness and shape of every operand. Values are not
- * part of it, so x * 0.1 and x * 0.2 share a program. The cache is a hash table under a mutex, held for the look-up only; a
- * program found is retained, so that it may be evicted while it runs. Eviction goes round the entries and drops the first that has not
- * been used since its last visit (the clock algorithm, Corbato 1968). */
+ * The key of a call is a row of words: the function, its parameters, and dtype, weakness and shape of every operand.
+ * Values are not part of it, so x * 0.1 and x * 0.2 share a program. The cache is a hash table under a mutex, held for
+ * the look-up only; a program found is retained, so that it may be evicted while it runs. Eviction goes round the
+ * entries and drops the first that has not been used since its last visit (the clock algorithm, Corbato 1968). */
 #include "base/allocate.h"
 #include "program/program.h"
 
@@ -74,7 +74,8 @@ static size_t key_size(const qb_function *function, const qb_attribute *paramete
 {
     size_t size = 2;
     for (int i = 0; i < parameter_count(function); i++)
-        size += 2 + (size_t)(parameters[i].kind == QB_ATTRIBUTE_INTS && parameters[i].count > 0 ? parameters[i].count : 0);
+        size +=
+            2 + (size_t)(parameters[i].kind == QB_ATTRIBUTE_INTS && parameters[i].count > 0 ? parameters[i].count : 0);
     for (int i = 0; i < operand_count; i++)
         size += 1 + (size_t)(operands[i] ? operands[i]->rank : 0);
     return size;
@@ -175,7 +176,10 @@ static qb_status store(qb_eager_cache *cache, const key *k, qb_program *program,
     entry *fresh = qb_allocate(sizeof *fresh + (size_t)k->count * sizeof *k->words), *unused = fresh;
     if (!fresh)
         return qb_fail_memory();
-    *fresh = (entry){.program = qb_program_retain(program), .hash = k->hash, .result_weak = result_weak, .used = true,
+    *fresh = (entry){.program = qb_program_retain(program),
+                     .hash = k->hash,
+                     .result_weak = result_weak,
+                     .used = true,
                      .word_count = k->count};
     memcpy(fresh->words, k->words, (size_t)k->count * sizeof *k->words);
     (void)pthread_mutex_lock(&cache->mutex);
@@ -202,7 +206,8 @@ static qb_status store(qb_eager_cache *cache, const key *k, qb_program *program,
 /* ---- Misses */
 
 static qb_status build_graph(const qb_function *function, const qb_attribute *parameters, int operand_count,
-                             qb_tensor *const *operands, const bool *weak, qb_value *values, qb_graph *graph, bool *result_weak)
+                             qb_tensor *const *operands, const bool *weak, qb_value *values, qb_graph *graph,
+                             bool *result_weak)
 {
     for (int i = 0; i < operand_count; i++) {
         const qb_tensor *operand = operands[i];
@@ -262,8 +267,9 @@ static qb_status run(qb_program *program, int operand_count, qb_tensor *const *o
     return status;
 }
 
-qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters, int operand_count,
-                          qb_tensor *const *operands, const bool *weak, qb_tensor **out, bool *out_weak)
+qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters,
+                          int operand_count, qb_tensor *const *operands, const bool *weak, qb_tensor **out,
+                          bool *out_weak)
 {
     key k;
     QB_TRY(make_key(&k, function, parameters, operand_count, operands, weak));

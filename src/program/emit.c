@@ -1,20 +1,21 @@
 /* Writing kernels: the loads, registers and instructions of each unit, its slots, and the steps.
  *
- * First every operand and result is a virtual register, in SSA form, with the instruction that reads it last. Then registers are
- * placed: bound ones lie in arrays, those filled once a run keep their memory, all others share scratch memory by liveness. */
+ * First every operand and result is a virtual register, in SSA form, with the instruction that reads it last. Then
+ * registers are placed: bound ones lie in arrays, those filled once a run keep their memory, all others share scratch
+ * memory by liveness. */
 #include "program/plan.h"
 
 #include "base/allocate.h"
 
-enum { ALIGNMENT = 64, NEVER_DIES = INT32_MAX, UNPLACED = -1 };
+enum { ALIGNMENT = 64, NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 22 };
 
 typedef struct virtual_register {
     qb_dtype dtype;
-    int32_t load;      /* that fills it; -1: an instruction does */
-    int32_t value;     /* plan value stored in it, -1: none */
-    int32_t defined;   /* instruction; -1 for loads */
-    int32_t last_use;  /* instruction */
-    int32_t place;     /* register number */
+    int32_t load;     /* that fills it; -1: an instruction does */
+    int32_t value;    /* plan value stored in it, -1: none */
+    int32_t defined;  /* instruction; -1 for loads */
+    int32_t last_use; /* instruction */
+    int32_t place;    /* register number */
     bool bound;
 } virtual_register;
 
@@ -45,12 +46,8 @@ typedef struct emitter {
 
 static int32_t add_register(emitter *e, qb_dtype dtype, int32_t load, int32_t defined)
 {
-    e->registers[e->register_count] = (virtual_register){.dtype = dtype,
-                                                         .load = load,
-                                                         .value = -1,
-                                                         .defined = defined,
-                                                         .last_use = defined,
-                                                         .place = UNPLACED};
+    e->registers[e->register_count] = (virtual_register){
+        .dtype = dtype, .load = load, .value = -1, .defined = defined, .last_use = defined, .place = UNPLACED};
     return e->register_count++;
 }
 
@@ -130,12 +127,14 @@ static void read_register(emitter *e, int32_t reg, int32_t instruction)
         e->registers[reg].last_use = instruction;
 }
 
-static qb_status add_instruction(emitter *e, int32_t value, qb_instruction instruction, int count, const int32_t *operands)
+static qb_status add_instruction(emitter *e, int32_t value, qb_instruction instruction, int count,
+                                 const int32_t *operands)
 {
     int32_t index = e->instruction_count++;
     if (!instruction.kernel)
-        return qb_fail_unsupported(e->plan->values[value].node->op->name, "cpu", "%s: the device cpu has no kernel for %s",
-                                   e->plan->values[value].node->op->name, qb_dtype_name((qb_dtype)instruction.dtype));
+        return qb_fail_unsupported(e->plan->values[value].node->op->name, "cpu",
+                                   "%s: the device cpu has no kernel for %s", e->plan->values[value].node->op->name,
+                                   qb_dtype_name((qb_dtype)instruction.dtype));
     for (int i = 0; i < 3; i++)
         instruction.operand[i] = operands[i < count ? i : 0];
     for (int i = 0; i < count; i++)
@@ -153,10 +152,11 @@ static qb_status emit_lane(emitter *e, int32_t v)
     int32_t operands[3];
     for (int i = 0; i < value->operand_count; i++)
         QB_TRY(register_of(e, ids[i], &operands[i]));
-    qb_lane lane = value->node->op->lane;
+    qb_lane lane = value->lane;
     qb_dtype dtype = e->registers[operands[lane == QB_LANE_select ? 1 : 0]].dtype, result = (qb_dtype)value->dtype;
     bool copies = lane == QB_LANE_convert && dtype == result;
-    qb_instruction instruction = {.kernel = copies ? qb_copy_lookup(qb_dtype_size(dtype)) : qb_lane_lookup(lane, dtype, result),
+    qb_instruction instruction = {.kernel = copies ? qb_copy_lookup(qb_dtype_size(dtype))
+                                                   : qb_lane_lookup(lane, dtype, result),
                                   .lane = (int16_t)lane,
                                   .dtype = (uint8_t)dtype,
                                   .result_dtype = (uint8_t)result};
@@ -197,8 +197,9 @@ static qb_status emit_reduce(emitter *e, int32_t v)
                                  .dtype = dtype,
                                  .source = source,
                                  .reduce = qb_reduce_lookup(reduction, dtype),
+                                 .fold = qb_loops()->fold[reduction][dtype],
                                  .combine = qb_reduce_combine(reduction, dtype)};
-    if (!red->reduce || !red->combine)
+    if (!red->reduce || !red->fold || !red->combine)
         return qb_fail_unsupported(value->node->op->name, "cpu", "%s: the device cpu has no kernel for %s",
                                    value->node->op->name, qb_dtype_name(dtype));
     e->kernel.outer = value->split->outer;
@@ -225,7 +226,8 @@ static qb_status emit_member(emitter *e, int32_t v)
 
 /* ---- Slots of what the kernel stores */
 
-/* A direct load of a value that dies here, of the same size, and read last by the instruction that writes `reg` or before. */
+/* A direct load of a value that dies here, of the same size, and read last by the instruction that writes `reg` or
+ * before. */
 static int32_t dying_load(emitter *e, const virtual_register *reg)
 {
     const qb_plan_value *values = e->plan->values, *value = &values[reg->value];
@@ -240,7 +242,8 @@ static int32_t dying_load(emitter *e, const virtual_register *reg)
             qb_dtype_size((qb_dtype)operand->dtype) != qb_dtype_size((qb_dtype)value->dtype))
             continue;
         const virtual_register *source = &e->registers[e->register_of[id]];
-        if (source->load >= 0 && source->bound && source->value < 0 && source->last_use <= reg->defined && e->loads_of[id] == 1) {
+        if (source->load >= 0 && source->bound && source->value < 0 && source->last_use <= reg->defined &&
+            e->loads_of[id] == 1) {
             e->loads_of[id] = 0; /* taken */
             return id;
         }
@@ -265,11 +268,16 @@ static qb_status define_slots(emitter *e)
 
 /* ---- Lanes of a block, and which loads are filled once a run */
 
-/* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once; many live registers
- * make it half as long. */
+/* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once; many
+ * live registers make it half as long. */
 static void adapt_lanes(emitter *e)
 {
     qb_kernel *kernel = &e->kernel;
+    if (kernel->traversal == QB_TRAVERSE_LINEAR &&
+        e->instruction_count == 0) { /* only gathers: tiles pay beyond a block */
+        kernel->lanes = MOST_COPIED;
+        return;
+    }
     for (int32_t i = 0; kernel->traversal == QB_TRAVERSE_LINEAR && i < e->load_count; i++) {
         int64_t period = e->loads[i].kind == QB_LOAD_STRIDED ? qb_load_period(&e->loads[i]) : 0;
         if (period > 0 && period <= kernel->lanes && kernel->count > kernel->lanes) {
@@ -310,7 +318,8 @@ static void give_place_back(emitter *e, virtual_register *reg)
 
 static bool reuses_place(const emitter *e, const virtual_register *reg)
 {
-    return !reg->bound && (reg->load < 0 || (e->loads[reg->load].kind == QB_LOAD_STRIDED && !e->loads[reg->load].periodic));
+    return !reg->bound &&
+           (reg->load < 0 || (e->loads[reg->load].kind == QB_LOAD_STRIDED && !e->loads[reg->load].periodic));
 }
 
 /* Places in scratch memory are counted from 0 here; bound registers come before them in the end. */
@@ -417,8 +426,8 @@ static qb_status finish_kernel(emitter *e, const qb_kernel **out)
 {
     qb_plan *plan = e->plan;
     qb_kernel *kernel = &e->kernel;
-    size_t size = sizeof *kernel + (size_t)e->load_count * sizeof(qb_load) + (size_t)e->bound_count * sizeof(qb_binding) +
-                  (size_t)e->instruction_count * sizeof(qb_instruction) +
+    size_t size = sizeof *kernel + (size_t)e->load_count * sizeof(qb_load) +
+                  (size_t)e->bound_count * sizeof(qb_binding) + (size_t)e->instruction_count * sizeof(qb_instruction) +
                   (size_t)e->reduction_count * sizeof(qb_kernel_reduction) + (size_t)e->store_count * sizeof(qb_store);
     qb_kernel *kept = qb_arena_allocate(plan->memory, size);
     if (!kept)

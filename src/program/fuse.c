@@ -1,13 +1,13 @@
 /* Fusion: which plan values are computed in one kernel, and the order of the steps.
  *
- * Every value has a level: that of its operands where they are lane operations read lane by lane ("directly"), one more where it
- * reads what must be in memory: through strides, from a product, a call or a reduction. Lane operations of one level and one count
- * can share a kernel: an edge between values of different kernels always goes up a level, so no cycle arises, and the order of levels is
- * an order of execution. Kernels are the components of such a class that are connected by direct edges or read the same array;
- * all of a class where it is a single block of lanes.
+ * Every value has a level: that of its operands where they are lane operations read lane by lane ("directly"), one more
+ * where it reads what must be in memory: through strides, from a product, a call or a reduction. Lane operations of one
+ * level and one count can share a kernel: an edge between values of different kernels always goes up a level, so no
+ * cycle arises, and the order of levels is an order of execution. Kernels are the components of such a class that are
+ * connected by direct edges or read the same array; all of a class where it is a single block of lanes.
  *
- * A value that only later levels read is computed there instead of being stored, if its operands are in memory anyway: the 1 - y^2 of
- * a tanh's derivative costs two instructions in the backward kernel, and no memory. */
+ * A value that only later levels read is computed there instead of being stored, if its operands are in memory anyway:
+ * the 1 - y^2 of a tanh's derivative costs two instructions in the backward kernel, and no memory. */
 #include "program/plan.h"
 
 #include "base/allocate.h"
@@ -19,7 +19,8 @@ enum {
 /* The lanes that the value's kernel iterates over. */
 static int64_t iteration_count(const qb_plan_value *value)
 {
-    return value->role == QB_ROLE_REDUCE ? value->split->outer * value->split->extent * value->split->inner : value->count;
+    return value->role == QB_ROLE_REDUCE ? value->split->outer * value->split->extent * value->split->inner
+                                         : value->count;
 }
 
 /* Whether the value reads operand `id` lane by lane from its root. */
@@ -69,7 +70,8 @@ static void sink(qb_plan *plan, int32_t *first_reader, bool *sunk)
         first_reader[v] = INT32_MAX;
     for (int32_t v = plan->value_count - 1; v >= 0; v--) {
         qb_plan_value *value = &plan->values[v];
-        if (qb_plan_fusable(value) && !value->anchored && first_reader[v] != INT32_MAX && first_reader[v] > value->level) {
+        if (qb_plan_fusable(value) && !value->anchored && first_reader[v] != INT32_MAX &&
+            first_reader[v] > value->level) {
             value->level = first_reader[v];
             sunk[v] = true;
         }
@@ -123,7 +125,8 @@ static bool same_class(const qb_plan *plan, int32_t a, int32_t b)
            iteration_count(&plan->values[a]) == iteration_count(&plan->values[b]);
 }
 
-/* One member of each small class, by (level, count): an open hash table of `size` (a power of two) entries, -1 where empty. */
+/* One member of each small class, by (level, count): an open hash table of `size` (a power of two) entries, -1 where
+ * empty. */
 static void unite_small_class(const qb_plan *plan, int32_t *parent, int32_t *table, uint32_t size, int32_t v)
 {
     uint64_t key = (uint64_t)plan->values[v].level * 1000003u + (uint64_t)iteration_count(&plan->values[v]);

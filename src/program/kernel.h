@@ -1,40 +1,45 @@
 /* Kernel programs: fused loops as data.
  *
- * A kernel does the same straight-line sequence of instructions for each of `count` lanes. It reads arrays by its loads, computes in
- * registers, writes arrays by its stores and reduces registers by its reductions:
+ * A kernel does the same straight-line sequence of instructions for each of `count` lanes. It reads arrays by its
+ * loads, computes in registers, writes arrays by its stores and reduces registers by its reductions:
  *
  *     for lane in 0 .. count-1:
  *         register[load.target]  = slot[load.slot][load.offset + sum(index * load.stride)]     each load
- *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction, in order
- *         slot[store.slot][lane] = register[store.source]                                      each store
- *         combine register[r.source] into slot[r.slot]                                         each reduction
+ *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction, in
+ * order slot[store.slot][lane] = register[store.source]                                      each store combine
+ * register[r.source] into slot[r.slot]                                         each reduction
  *
- * where index are the digits of the lane number in the mixed radix load.extent. Layouts exist in loads only: everything else is
- * linear in the lane number. That is all that a printer of C or CUDA, or an emitter of machine code, needs to know; the fields after
- * the line "execution" belong to the interpreter in src/cpu, which runs blocks of lanes.
+ * where index are the digits of the lane number in the mixed radix load.extent. Layouts exist in loads only: everything
+ * else is linear in the lane number. That is all that a printer of C or CUDA, or an emitter of machine code, needs to
+ * know; the fields after the line "execution" belong to the interpreter in src/cpu, which runs blocks of lanes.
  *
  * Invariants:
- * - Every register has one dtype in each kernel and is written before it is read. A register may serve several values in turn; a
- *   result may share the register of a dying operand of the same element size.
- * - A store's source is a register of its own, which lies in the stored memory itself ("bound"): storing is computing there.
- * - Slots that a kernel reads and writes are distinct memory, with one exception: a store may take over the memory of a direct
- *   load whose last reader is not after the instruction that writes the store.
- * - All reductions of a kernel share its split of the lanes, count = outer * extent * inner, and reduce over the middle axis.
+ * - Every register has one dtype in each kernel and is written before it is read. A register may serve several values
+ * in turn; a result may share the register of a dying operand of the same element size.
+ * - A store's source is a register of its own, which lies in the stored memory itself ("bound"): storing is computing
+ * there.
+ * - Slots that a kernel reads and writes are distinct memory, with one exception: a store may take over the memory of a
+ * direct load whose last reader is not after the instruction that writes the store.
+ * - All reductions of a kernel share its split of the lanes, count = outer * extent * inner, and reduce over the middle
+ * axis.
  *
- * Reductions form a fixed tree which depends on the split alone, never on threads or on how the work was cut at run time: pieces of at
- * most QB_KERNEL_LANES lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces combined pairwise. */
+ * Reductions form a fixed tree which depends on the split alone, never on threads or on how the work was cut at run
+ * time: pieces of at most QB_KERNEL_LANES lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces
+ * combined pairwise. */
 #ifndef QB_PROGRAM_KERNEL_H
 #define QB_PROGRAM_KERNEL_H
 
-#include "cpu/lanes.h"
+#include "cpu/loops.h"
 
-enum { QB_KERNEL_LANES = 256 }; /* of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1 */
+enum {
+    QB_KERNEL_LANES = 256
+}; /* of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1 */
 
 typedef enum qb_load_kind {
-    QB_LOAD_DIRECT,  /* contiguous: the register is the memory itself */
-    QB_LOAD_SPLAT,   /* one element for all lanes */
+    QB_LOAD_DIRECT,   /* contiguous: the register is the memory itself */
+    QB_LOAD_SPLAT,    /* one element for all lanes */
     QB_LOAD_CONSTANT, /* a splat of a constant, spread when the program was compiled */
-    QB_LOAD_STRIDED  /* gathered into the register */
+    QB_LOAD_STRIDED   /* gathered into the register */
 } qb_load_kind;
 
 typedef struct qb_load {
@@ -48,7 +53,7 @@ typedef struct qb_load {
     const int64_t *stride;
 
     /* execution */
-    bool periodic;    /* the same lanes in every block: filled once a run */
+    bool periodic;     /* the same lanes in every block: filled once a run */
     const void *lanes; /* QB_LOAD_CONSTANT: the spread element */
 } qb_load;
 
@@ -76,6 +81,7 @@ typedef struct qb_kernel_reduction {
     /* execution */
     int32_t stack; /* register-table entry of the memory where pieces are combined */
     qb_reduce_kernel reduce;
+    qb_fold_loop fold;
     qb_lane_kernel combine;
 } qb_kernel_reduction;
 
@@ -106,8 +112,8 @@ typedef struct qb_kernel {
     const qb_store *stores;
     const qb_kernel_reduction *reductions;
 
-    /* execution: registers are entries of a table of addresses, `register_count` of them: bound ones first, then those in scratch
-     * memory, then those of spread constants, then the reductions' stacks */
+    /* execution: registers are entries of a table of addresses, `register_count` of them: bound ones first, then those
+     * in scratch memory, then those of spread constants, then the reductions' stacks */
     qb_traversal traversal;
     int32_t lanes; /* of a full block */
     int32_t register_count, bound_count, scratch_count;

@@ -71,7 +71,8 @@ static qb_status materialize(qb_plan *plan, int32_t id, const qb_view *view, int
     return QB_OK;
 }
 
-/* As view_of, with the axes of the shape: a view that lost them is copied first. `id` becomes the value that is viewed. */
+/* As view_of, with the axes of the shape: a view that lost them is copied first. `id` becomes the value that is viewed.
+ */
 static qb_status shaped_view(qb_plan *plan, int32_t *id, int rank, const int64_t *shape, const qb_view **out)
 {
     const qb_plan_value *value = &plan->values[*id];
@@ -96,8 +97,9 @@ static const qb_value_info *operand_info(const qb_plan *plan, const qb_node *nod
 static qb_status read_leaf(qb_plan *plan, const qb_node *node)
 {
     bool is_input = node->op == &qb_op_input;
-    qb_plan_value *value = add_value(plan, is_input ? QB_ROLE_INPUT : QB_ROLE_CONSTANT,
-                                     plan->graph->values[node->result].dtype, qb_value_size(plan->graph, node->result), 0);
+    qb_plan_value *value =
+        add_value(plan, is_input ? QB_ROLE_INPUT : QB_ROLE_CONSTANT, plan->graph->values[node->result].dtype,
+                  qb_value_size(plan->graph, node->result), 0);
     if (!value)
         return qb_fail_memory();
     value->node = node;
@@ -121,28 +123,28 @@ static qb_status read_lane(qb_plan *plan, const qb_node *node)
     if (!value)
         return qb_fail_memory();
     value->node = node;
+    value->lane = node->op->lane;
     for (int i = 0; i < node->operand_count; i++)
         plan->operands[value->operand + i] = operand_value(plan, node, i);
     plan->map[node->result] = last_value(plan);
     return QB_OK;
 }
 
-/* `result` is `root` seen through `view` (NULL: memory is out). */
-static qb_status add_view(qb_plan *plan, int32_t root, const qb_view *view, qb_value result)
+/* `root` seen through `view` (NULL: memory is out), which has `count` elements: the root itself where it sees all of it
+ * in order. */
+static qb_status add_view(qb_plan *plan, int32_t root, const qb_view *view, int64_t count, int32_t *out)
 {
     if (!view)
         return qb_fail_memory();
-    int64_t count = qb_value_size(plan->graph, result);
-    if (count == plan->values[root].count && view->offset == 0 && view->shaped && qb_view_is_contiguous(view)) {
-        plan->map[result] = root;
+    *out = root;
+    if (count == plan->values[root].count && view->offset == 0 && view->shaped && qb_view_is_contiguous(view))
         return QB_OK;
-    }
     qb_plan_value *value = add_value(plan, QB_ROLE_VIEW, plan->values[root].dtype, count, 0);
     if (!value)
         return qb_fail_memory();
     value->root = root;
     value->view = view;
-    plan->map[result] = last_value(plan);
+    *out = last_value(plan);
     return QB_OK;
 }
 
@@ -156,7 +158,8 @@ static bool flip_dot(qb_plan *plan, const qb_node *permute, int32_t id)
         return false;
     const qb_attribute *attribute = value->node->attributes;
     int batch = attribute[2].count;
-    int free_a = operand_info(plan, value->node, 0)->rank - batch - attribute[0].count, free_b = order->count - batch - free_a;
+    int free_a = operand_info(plan, value->node, 0)->rank - batch - attribute[0].count,
+        free_b = order->count - batch - free_a;
     for (int i = 0; i < batch; i++)
         if (order->integers[i] != i)
             return false;
@@ -167,9 +170,9 @@ static bool flip_dot(qb_plan *plan, const qb_node *permute, int32_t id)
         if (order->integers[batch + free_b + i] != batch + i)
             return false;
     qb_product *dot = value->dot, old = *dot;
-    dot->m = old.n, dot->n = old.m;
-    dot->a_m = old.b_n, dot->a_k = old.b_k;
-    dot->b_k = old.a_k, dot->b_n = old.a_m;
+    qb_product_shape s = old.shape;
+    dot->shape =
+        (qb_product_shape){.m = s.n, .n = s.m, .k = s.k, .a_m = s.b_n, .a_k = s.b_k, .b_k = s.a_k, .b_n = s.a_m};
     dot->a_batch = old.b_batch, dot->b_batch = old.a_batch;
     dot->a_offset = old.b_offset, dot->b_offset = old.a_offset;
     int32_t *operands = plan->operands + value->operand, first = operands[0];
@@ -190,7 +193,8 @@ static qb_status read_view(qb_plan *plan, const qb_node *node)
     const qb_value_info *info = operand_info(plan, node, 0);
     const qb_view *view;
     QB_TRY(shaped_view(plan, &id, info->rank, info->shape, &view));
-    return add_view(plan, plan->values[id].root, qb_view_compose(&plan->scratch, view, node), node->result);
+    return add_view(plan, plan->values[id].root, qb_view_compose(&plan->scratch, view, node),
+                    qb_value_size(plan->graph, node->result), &plan->map[node->result]);
 }
 
 /* ---- Reductions: one group of neighbouring axes at a time, the last group first */
@@ -198,8 +202,8 @@ static qb_status read_view(qb_plan *plan, const qb_node *node)
 static qb_status add_reduction(qb_plan *plan, const qb_node *node, const qb_split *split, int32_t *id)
 {
     qb_split *kept = qb_plan_scratch(plan, 1, sizeof *kept);
-    qb_plan_value *value = kept ? add_value(plan, QB_ROLE_REDUCE, plan->values[*id].dtype, split->outer * split->inner, 1)
-                                : NULL;
+    qb_plan_value *value =
+        kept ? add_value(plan, QB_ROLE_REDUCE, plan->values[*id].dtype, split->outer * split->inner, 1) : NULL;
     if (!value)
         return qb_fail_memory();
     *kept = *split;
@@ -248,7 +252,8 @@ static qb_status read_reduction(qb_plan *plan, const qb_node *node)
     if (plan->values[id].role == QB_ROLE_VIEW) { /* all extents were 1: a reshape */
         const qb_value_info *result = &plan->graph->values[node->result];
         return add_view(plan, plan->values[id].root,
-                        qb_view_reshape(&plan->scratch, plan->values[id].view, result->rank, result->shape), node->result);
+                        qb_view_reshape(&plan->scratch, plan->values[id].view, result->rank, result->shape),
+                        plan->values[id].count, &plan->map[node->result]);
     }
     plan->map[node->result] = id;
     return QB_OK;
@@ -348,12 +353,68 @@ static qb_status read_factor(qb_plan *plan, const qb_node *node, int operand, fa
     const qb_value_info *info = operand_info(plan, node, operand);
     f->id = operand_value(plan, node, operand);
     read_roles(f, node->attributes, operand, info->rank);
-    QB_TRY(shaped_view(plan, &f->id, info->rank, info->shape, &f->view));
-    bool is_left = operand == 0;
+    return shaped_view(plan, &f->id, info->rank, info->shape, &f->view);
+}
+
+static qb_status lay_out_factor(qb_plan *plan, factor *f, bool is_left)
+{
     if (merge_axes(plan, f, is_left))
         return QB_OK;
     QB_TRY(pack(plan, f));
     return merge_axes(plan, f, is_left) ? QB_OK : qb_fail(QB_ERROR_INTERNAL, "dot: a packed factor has no strides");
+}
+
+static int64_t extent_of(const factor *f, int count, const int64_t *axes)
+{
+    int64_t extent = 1;
+    for (int i = 0; i < count; i++)
+        extent *= f->view->extent[axes[i]];
+    return extent;
+}
+
+/* The factor's axes, and where the other one has free axes, repetition: the axes of the product before it is summed. */
+static qb_status spread_factor(qb_plan *plan, const factor *f, const factor *other, bool is_left, int32_t *out)
+{
+    int64_t extent[2 * QB_MAX_RANK], stride[2 * QB_MAX_RANK], count = 1;
+    int rank = 0;
+    for (int part = 0; part < 4; part++) { /* batch, free of the left, free of the right, contracted */
+        bool own = part == 0 || part == 3 || (part == 1) == is_left;
+        const factor *from = own ? f : other;
+        int axes = part == 0 ? from->batch_count : part == 3 ? from->contract_count : from->free_count;
+        const int64_t *axis = part == 0 ? from->batch : part == 3 ? from->contract : from->free;
+        for (int i = 0; i < axes; i++) {
+            if (from->view->extent[axis[i]] == 1)
+                continue;
+            extent[rank] = from->view->extent[axis[i]];
+            count *= extent[rank];
+            stride[rank++] = own ? from->view->stride[axis[i]] : 0;
+        }
+    }
+    qb_view view = {.offset = f->view->offset, .rank = rank, .shaped = true, .extent = extent, .stride = stride};
+    return add_view(plan, plan->values[f->id].root, qb_view_keep(&plan->scratch, &view), count, out);
+}
+
+/* A product with one term in each sum, or with one sum of many terms for each batch, is a kernel: it fuses with what is
+ * around it, and the sum is pairwise. */
+static qb_status read_dot_as_lanes(qb_plan *plan, const qb_node *node, const factor *a, const factor *b, int64_t terms)
+{
+    int32_t operands[2];
+    QB_TRY(spread_factor(plan, a, b, true, &operands[0]));
+    QB_TRY(spread_factor(plan, b, a, false, &operands[1]));
+    int64_t count = qb_value_size(plan->graph, node->result);
+    qb_plan_value *value = add_value(plan, QB_ROLE_LANE, plan->graph->values[node->result].dtype, count * terms, 2);
+    if (!value)
+        return qb_fail_memory();
+    value->node = node;
+    value->lane = QB_LANE_mul;
+    memcpy(plan->operands + value->operand, operands, sizeof operands);
+    int32_t id = last_value(plan);
+    if (terms > 1) {
+        qb_split split = {QB_REDUCE_sum, count, terms, 1};
+        QB_TRY(add_reduction(plan, node, &split, &id));
+    }
+    plan->map[node->result] = id;
+    return QB_OK;
 }
 
 static qb_status read_dot(qb_plan *plan, const qb_node *node)
@@ -361,6 +422,12 @@ static qb_status read_dot(qb_plan *plan, const qb_node *node)
     factor a, b;
     QB_TRY(read_factor(plan, node, 0, &a));
     QB_TRY(read_factor(plan, node, 1, &b));
+    int64_t terms = extent_of(&a, a.contract_count, a.contract);
+    if (terms == 1 ||
+        (terms > 1 && extent_of(&a, a.free_count, a.free) == 1 && extent_of(&b, b.free_count, b.free) == 1))
+        return read_dot_as_lanes(plan, node, &a, &b, terms);
+    QB_TRY(lay_out_factor(plan, &a, true));
+    QB_TRY(lay_out_factor(plan, &b, false));
     qb_product *dot = qb_arena_allocate(plan->memory, sizeof *dot);
     qb_plan_value *value = dot ? add_value(plan, QB_ROLE_DOT, plan->graph->values[node->result].dtype,
                                            qb_value_size(plan->graph, node->result), 2)
@@ -368,15 +435,15 @@ static qb_status read_dot(qb_plan *plan, const qb_node *node)
     if (!value)
         return qb_fail_memory();
     *dot = (qb_product){.dtype = (qb_dtype)value->dtype,
-                    .a_offset = a.view->offset,
-                    .b_offset = b.view->offset,
-                    .m = a.extent,
-                    .n = b.extent,
-                    .k = a.contract_extent,
-                    .a_m = a.stride,
-                    .a_k = a.contract_stride,
-                    .b_k = b.contract_stride,
-                    .b_n = b.stride};
+                        .a_offset = a.view->offset,
+                        .b_offset = b.view->offset,
+                        .shape = {.m = a.extent,
+                                  .n = b.extent,
+                                  .k = a.contract_extent,
+                                  .a_m = a.stride,
+                                  .a_k = a.contract_stride,
+                                  .b_k = b.contract_stride,
+                                  .b_n = b.stride}};
     value->node = node;
     value->dot = dot;
     value->stored = value->anchored = true;
@@ -403,9 +470,9 @@ static qb_status read_call(qb_plan *plan, const qb_node *node)
             QB_TRY(materialize(plan, operands[i], operand->view, &operands[i]));
     }
     for (int i = 0; i < node->result_count; i++) {
-        qb_plan_value *value = add_value(plan, i == 0 ? QB_ROLE_CALL : QB_ROLE_RESULT,
-                                         plan->graph->values[node->result + i].dtype,
-                                         qb_value_size(plan->graph, node->result + i), i == 0 ? node->operand_count : 0);
+        qb_plan_value *value =
+            add_value(plan, i == 0 ? QB_ROLE_CALL : QB_ROLE_RESULT, plan->graph->values[node->result + i].dtype,
+                      qb_value_size(plan->graph, node->result + i), i == 0 ? node->operand_count : 0);
         if (!value)
             return qb_fail_memory();
         value->node = node;
@@ -454,8 +521,8 @@ static qb_status read_output(qb_plan *plan, int index, int32_t *first_output)
     if (info->rank > 0)
         memcpy(shape, info->shape, (size_t)info->rank * sizeof *shape);
     *output = (qb_output){.kind = QB_OUTPUT_FRESH, .dtype = info->dtype, .rank = info->rank, .shape = shape};
-    if (value->role == QB_ROLE_INPUT &&
-        qb_shape_equal(info->rank, info->shape, value->node->attributes[2].count, value->node->attributes[2].integers)) {
+    if (value->role == QB_ROLE_INPUT && qb_shape_equal(info->rank, info->shape, value->node->attributes[2].count,
+                                                       value->node->attributes[2].integers)) {
         output->kind = QB_OUTPUT_INPUT;
         output->index = value->input;
         return QB_OK;

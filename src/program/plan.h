@@ -1,13 +1,12 @@
 /* Planning: from a graph to a list of steps over a list of slots.
  *
  * Stages, each a file, in this order:
- *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products, calls
- *   fuse.c     plan values are grouped into kernels, and the steps put in order
- *   emit.c     each kernel's loads, registers and instructions
- *   buffers.c  a slot for every stored value; where it lies in the arena
+ *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products,
+ * calls fuse.c     plan values are grouped into kernels, and the steps put in order emit.c     each kernel's loads,
+ * registers and instructions buffers.c  a slot for every stored value; where it lies in the arena
  *
- * A plan value is a contiguous array, known by its number of elements, or a view of one. A reshape of a contiguous array is the same
- * plan value. Values are numbered topologically. */
+ * A plan value is a contiguous array, known by its number of elements, or a view of one. A reshape of a contiguous
+ * array is the same plan value. Values are numbered topologically. */
 #ifndef QB_PROGRAM_PLAN_H
 #define QB_PROGRAM_PLAN_H
 
@@ -19,20 +18,20 @@
 typedef enum qb_role {
     QB_ROLE_INPUT,
     QB_ROLE_CONSTANT,
-    QB_ROLE_VIEW,   /* read through `view`; no memory of its own */
-    QB_ROLE_LANE,   /* an elementwise operation: an instruction */
-    QB_ROLE_COPY,   /* a view made contiguous: a load, and a store */
+    QB_ROLE_VIEW, /* read through `view`; no memory of its own */
+    QB_ROLE_LANE, /* an elementwise operation: an instruction */
+    QB_ROLE_COPY, /* a view made contiguous: a load, and a store */
     QB_ROLE_REDUCE,
     QB_ROLE_DOT,
-    QB_ROLE_CALL,   /* an op with a kernel of its own */
-    QB_ROLE_RESULT  /* a further result of the call before it */
+    QB_ROLE_CALL,  /* an op with a kernel of its own */
+    QB_ROLE_RESULT /* a further result of the call before it */
 } qb_role;
 
 typedef struct qb_plan_value {
     uint8_t role;
     uint8_t dtype;
-    bool stored;   /* has memory: a slot */
-    bool anchored; /* read by something that needs it in memory whatever fusion decides */
+    bool stored;                    /* has memory: a slot */
+    bool anchored;                  /* read by something that needs it in memory whatever fusion decides */
     int32_t operand, operand_count; /* in plan->operands: plan values, views included */
     int32_t root;                   /* VIEW: whose memory; others: itself */
     int32_t level;                  /* see fuse.c */
@@ -42,6 +41,7 @@ typedef struct qb_plan_value {
     int32_t output;                 /* the output that lives in it; -1: none */
     int32_t copy;                   /* VIEW: the value that is this view made contiguous; -1: none */
     int64_t count;                  /* elements */
+    qb_lane lane;                   /* LANE */
     const qb_node *node;
     union {
         const qb_view *view; /* VIEW, COPY: what is read */

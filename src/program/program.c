@@ -8,8 +8,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* What a running program has for itself, in one block of memory: addresses of slots, registers of all kernels, scratch memory for
- * registers, the arena. Addresses of constants, arena slots and scratch registers are set once. */
+/* What a running program has for itself, in one block of memory: addresses of slots, registers of all kernels, scratch
+ * memory for registers, the arena. Addresses of constants, arena slots and scratch registers are set once. */
 struct qb_frame {
     char **registers;
     void **addresses; /* of a call's operands and results */
@@ -51,11 +51,13 @@ qb_status qb_device_check(const char *name)
             continue;
         if (!devices[i].missing)
             return QB_OK;
-        return qb_fail_unsupported("compile", name, "device \"%s\" is not available: this build has no support for %s; use \"cpu\"",
+        return qb_fail_unsupported("compile", name,
+                                   "device \"%s\" is not available: this build has no support for %s; use \"cpu\"",
                                    name, devices[i].missing);
     }
-    return qb_fail(QB_ERROR_VALUE, "unknown device \"%s\": known are \"cpu\", \"cuda\", \"cuda:N\", \"opencl\", \"opencl:N\" and \"mlx\"",
-                   name);
+    return qb_fail(
+        QB_ERROR_VALUE,
+        "unknown device \"%s\": known are \"cpu\", \"cuda\", \"cuda:N\", \"opencl\", \"opencl:N\" and \"mlx\"", name);
 }
 
 const char *qb_device_name(int index)
@@ -105,7 +107,8 @@ static qb_status keep_inputs(qb_program *program, const qb_graph *graph)
     for (int i = 0; i < graph->input_count; i++) {
         const qb_value_info *info = &graph->values[graph->inputs[i]];
         /* a type cut off after the extents it has */
-        qb_type *type = qb_arena_allocate(&program->memory, offsetof(qb_type, shape) + (size_t)info->rank * sizeof(int64_t));
+        qb_type *type =
+            qb_arena_allocate(&program->memory, offsetof(qb_type, shape) + (size_t)info->rank * sizeof(int64_t));
         if (!type)
             return qb_fail_memory();
         qb_type_set(type, info->dtype, info->rank, info->shape);
@@ -128,7 +131,7 @@ static qb_status keep_plan(qb_program *program, const qb_plan *plan, qb_graph *g
     program->step_count = plan->unit_count;
     program->register_count = plan->register_count;
     program->arena_size = plan->arena_size;
-    int64_t addresses = (int64_t)sizeof(qb_frame) + 
+    int64_t addresses = (int64_t)sizeof(qb_frame) +
                         (program->slot_count + program->register_count + plan->address_count) * (int64_t)sizeof(char *);
     program->scratch_offset = rounded(addresses);
     program->arena_offset = rounded(program->scratch_offset + plan->scratch_size);
@@ -270,7 +273,8 @@ static qb_status check_inputs(const qb_program *program, qb_tensor *const *input
     for (int32_t i = 0; i < program->input_count; i++) {
         const qb_type *type = program->inputs[i];
         const qb_tensor *given = inputs[i];
-        if (!given || given->dtype != type->dtype || !qb_shape_equal(given->rank, given->shape, type->rank, type->shape))
+        if (!given || given->dtype != type->dtype ||
+            !qb_shape_equal(given->rank, given->shape, type->rank, type->shape))
             return input_mismatch(type, given, (int)i);
     }
     return QB_OK;
@@ -283,7 +287,9 @@ static qb_status make_outputs(const qb_program *program, qb_tensor *const *input
         const qb_output *output = &program->outputs[i];
         qb_status status = QB_OK;
         switch (output->kind) {
-        case QB_OUTPUT_FRESH: status = qb_tensor_create(output->dtype, output->rank, output->shape, NULL, &made[i]); break;
+        case QB_OUTPUT_FRESH:
+            status = qb_tensor_create(output->dtype, output->rank, output->shape, NULL, &made[i]);
+            break;
         case QB_OUTPUT_INPUT: made[i] = qb_tensor_retain(inputs[output->index]); break;
         case QB_OUTPUT_CONSTANT: made[i] = qb_tensor_retain(output->constant); break;
         case QB_OUTPUT_SAME: made[i] = qb_tensor_retain(made[output->index]); break;
@@ -305,7 +311,8 @@ static void run_call(const qb_call_step *call, const qb_frame *frame)
         operands[i] = frame->slots[call->slot[i]] + call->operand_offset[i];
     for (int i = 0; i < call->result_count; i++)
         results[i] = frame->slots[call->slot[call->operand_count + i]];
-    call->op->cpu(call->attributes, call->operand_count, call->types, operands, call->types + call->operand_count, results);
+    call->op->cpu(call->attributes, call->operand_count, call->types, operands, call->types + call->operand_count,
+                  results);
 }
 
 static void run_steps(const qb_program *program, qb_frame *frame)

@@ -85,8 +85,8 @@ static void add_kernel(qb_text *text, const qb_program *program, const qb_kernel
         const qb_kernel_reduction *red = &kernel->reductions[i];
         qb_text_add(text, "    reduce ");
         add_slot(text, program, red->slot);
-        qb_text_add(text, " = %s r%d over the middle of %lld,%lld,%lld\n", reduction_names[red->reduction], (int)red->source,
-                    (long long)kernel->outer, (long long)kernel->extent, (long long)kernel->inner);
+        qb_text_add(text, " = %s r%d over the middle of %lld,%lld,%lld\n", reduction_names[red->reduction],
+                    (int)red->source, (long long)kernel->outer, (long long)kernel->extent, (long long)kernel->inner);
     }
 }
 
@@ -96,15 +96,15 @@ static void add_dot(qb_text *text, const qb_program *program, const qb_product *
     add_slot(text, program, dot->c);
     qb_text_add(text, " = ");
     add_slot(text, program, dot->a);
-    qb_text_add(text, " strides %lld,%lld x ", (long long)dot->a_m, (long long)dot->a_k);
+    qb_text_add(text, " strides %lld,%lld x ", (long long)dot->shape.a_m, (long long)dot->shape.a_k);
     add_slot(text, program, dot->b);
-    qb_text_add(text, " strides %lld,%lld", (long long)dot->b_k, (long long)dot->b_n);
+    qb_text_add(text, " strides %lld,%lld", (long long)dot->shape.b_k, (long long)dot->shape.b_n);
     if (dot->batch_rank > 0) {
         qb_text_add(text, " batch ");
         add_integers(text, dot->batch_rank, dot->batch);
     }
-    qb_text_add(text, " m,n,k %lld,%lld,%lld by %s : %s\n", (long long)dot->m, (long long)dot->n, (long long)dot->k,
-                qb_product_method(dot), qb_dtype_name(dot->dtype));
+    qb_text_add(text, " m,n,k %lld,%lld,%lld by %s : %s\n", (long long)dot->shape.m, (long long)dot->shape.n,
+                (long long)dot->shape.k, qb_product_method(dot), qb_dtype_name(dot->dtype));
 }
 
 static void add_call(qb_text *text, const qb_program *program, const qb_call_step *call)
@@ -143,7 +143,8 @@ qb_status qb_program_text(const qb_program *program, char **out)
         instructions += program->steps[i].kernel->instruction_count;
     }
     qb_text_add(&text, "program for cpu (%s): %d steps, %d kernels, %d instructions, %lld bytes of buffers\n",
-                qb_lane_instruction_set(), (int)program->step_count, kernels, instructions, (long long)program->arena_size);
+                qb_lane_instruction_set(), (int)program->step_count, kernels, instructions,
+                (long long)program->arena_size);
     for (int32_t i = 0; i < program->step_count; i++) {
         const qb_step *step = &program->steps[i];
         qb_text_add(&text, "%3d: ", (int)i);

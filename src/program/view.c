@@ -27,6 +27,17 @@ qb_view *qb_view_whole(qb_arena *arena, int rank, const int64_t *shape)
     return view;
 }
 
+qb_view *qb_view_keep(qb_arena *arena, const qb_view *view)
+{
+    qb_view *out = make(arena, view->rank, view->offset);
+    if (!out)
+        return NULL;
+    memcpy(out->extent, view->extent, (size_t)view->rank * sizeof(int64_t));
+    memcpy(out->stride, view->stride, (size_t)view->rank * sizeof(int64_t));
+    out->shaped = view->shaped;
+    return out;
+}
+
 int qb_view_collapse(const qb_view *view, int64_t *extent, int64_t *stride)
 {
     int rank = 0;
@@ -44,7 +55,8 @@ int qb_view_collapse(const qb_view *view, int64_t *extent, int64_t *stride)
     return rank;
 }
 
-/* Strides for the new shape: each new axis must lie within one axis of the collapsed view, counted from the innermost. */
+/* Strides for the new shape: each new axis must lie within one axis of the collapsed view, counted from the innermost.
+ */
 static bool reshape_strides(const qb_view *view, qb_view *out)
 {
     int64_t extent[QB_MAX_RANK], stride[QB_MAX_RANK];
@@ -76,12 +88,9 @@ qb_view *qb_view_reshape(qb_arena *arena, const qb_view *view, int rank, const i
         memcpy(out->extent, shape, (size_t)rank * sizeof(int64_t));
     if (reshape_strides(view, out))
         return out;
-    out = make(arena, view->rank, view->offset);
-    if (!out)
-        return NULL;
-    memcpy(out->extent, view->extent, (size_t)view->rank * sizeof(int64_t));
-    memcpy(out->stride, view->stride, (size_t)view->rank * sizeof(int64_t));
-    out->shaped = false;
+    out = qb_view_keep(arena, view);
+    if (out)
+        out->shaped = false;
     return out;
 }
 

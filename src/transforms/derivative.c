@@ -115,11 +115,9 @@ static qb_status without_inputs(const qb_graph *graph, int first, int count, qb_
     return status;
 }
 
-/* Tangent inputs for the differentiated inputs, forward mode along them, and its transpose on w->cotangents. */
-static qb_status reverse(work *w, int wrt_count, const int *wrt)
+/* Forward mode along the tangent inputs, and its transpose on w->cotangents. */
+static qb_status reverse(work *w, int wrt_count)
 {
-    for (int i = 0; i < wrt_count; i++)
-        w->tangents[wrt[i]] = w->linear[i];
     QB_TRY(forward(w));
     return qb_transpose(w->graph, wrt_count, w->linear, w->source->output_count, w->tangents_out, w->cotangents,
                         w->gradients);
@@ -133,10 +131,16 @@ static qb_status finish_reverse(work *w, int wrt_count, const int *wrt, qb_graph
     return without_inputs(w->graph, w->source->input_count, wrt_count, out);
 }
 
+/* A tangent input for each differentiated input. */
 static qb_status tangent_inputs(work *w, int wrt_count, const int *wrt)
 {
-    for (int i = 0; i < wrt_count; i++)
-        QB_TRY(input_like(w, w->source->inputs[wrt[i]], &w->linear[i]));
+    for (int i = 0; i < wrt_count; i++) {
+        qb_value *tangent = &w->tangents[wrt[i]];
+        if (*tangent != QB_NONE)
+            return qb_fail(QB_ERROR_VALUE, "input %d is named twice among those to differentiate by", wrt[i]);
+        QB_TRY(input_like(w, w->source->inputs[wrt[i]], tangent));
+        w->linear[i] = *tangent;
+    }
     return QB_OK;
 }
 
@@ -160,14 +164,14 @@ static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w));
         QB_TRY(add_primal_outputs(w));
-        QB_TRY(add_output(w, w->tangents_out[0], w->source->outputs[0]));
+        QB_TRY(add_output(w, qb_convert(w->graph, w->tangents_out[0], by->dtype), w->source->inputs[wrt[0]]));
         *out = qb_graph_retain(w->graph);
         return QB_OK;
     }
     w->cotangents[0] = qb_scalar(w->graph, w->source->values[w->source->outputs[0]].dtype, 1);
     QB_TRY(w->cotangents[0] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
     QB_TRY(tangent_inputs(w, wrt_count, wrt));
-    QB_TRY(reverse(w, wrt_count, wrt));
+    QB_TRY(reverse(w, wrt_count));
     return finish_reverse(w, wrt_count, wrt, out);
 }
 
@@ -186,8 +190,6 @@ qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt
 static qb_status jvp(work *w, int wrt_count, const int *wrt, qb_graph **out)
 {
     QB_TRY(tangent_inputs(w, wrt_count, wrt));
-    for (int i = 0; i < wrt_count; i++)
-        w->tangents[wrt[i]] = w->linear[i];
     QB_TRY(forward(w));
     QB_TRY(add_primal_outputs(w));
     for (int i = 0; i < w->source->output_count; i++)
@@ -214,7 +216,7 @@ static qb_status vjp(work *w, int wrt_count, const int *wrt, qb_graph **out)
     for (int i = 0; i < w->source->output_count; i++)
         if (qb_dtype_is_floating(w->source->values[w->source->outputs[i]].dtype))
             QB_TRY(input_like(w, w->source->outputs[i], &w->cotangents[i]));
-    QB_TRY(reverse(w, wrt_count, wrt));
+    QB_TRY(reverse(w, wrt_count));
     return finish_reverse(w, wrt_count, wrt, out);
 }
 

@@ -89,6 +89,8 @@ static qb_status finish(walk *w, int early_outputs)
     const qb_graph *graph = w->graph;
     for (int i = 0; i < graph->output_count; i++) {
         if (i < early_outputs) {
+            if (w->depends[graph->outputs[i]])
+                return qb_fail(QB_ERROR_VALUE, "split: output %d is wanted early, but depends on a late input", i);
             QB_TRY(qb_graph_output(w->early, w->replay.map[graph->outputs[i]]));
         } else {
             qb_value value = in_late(w, graph->outputs[i]);

@@ -1,5 +1,5 @@
-/* A reference for programs: a graph evaluated node by node, each by the plainest loop there is. Elementwise operations use the lane
- * kernels on whole arrays, which have tests of their own; reductions and products add up in order. */
+/* A reference for programs: a graph evaluated node by node, each by the plainest loop there is. Elementwise operations
+ * use the lane kernels on whole arrays, which have tests of their own; reductions and products add up in order. */
 #ifndef GRAPH_REFERENCE_H
 #define GRAPH_REFERENCE_H
 
@@ -71,7 +71,8 @@ static void reference_view(const qb_node *node, const reference_array *a, const 
         }
         if (node->op == &qb_op_reverse)
             for (int i = 0; i < attribute[0].count; i++)
-                from[attribute[0].integers[i]] = a->info->shape[attribute[0].integers[i]] - 1 - index[attribute[0].integers[i]];
+                from[attribute[0].integers[i]] =
+                    a->info->shape[attribute[0].integers[i]] - 1 - index[attribute[0].integers[i]];
         if (node->op != &qb_op_reshape)
             source = reference_position(from, a->info->rank, a->info->shape);
         memcpy(out->data + (size_t)p * size, a->data + (size_t)source * size, size);
@@ -164,7 +165,8 @@ static void reference_dot(const qb_node *node, const reference_array *a, const r
     }
 }
 
-static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor *const *inputs, reference_array *arrays)
+static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor *const *inputs,
+                           reference_array *arrays)
 {
     reference_array operands[64], *out = &arrays[node->result];
     assert(node->operand_count <= 64);

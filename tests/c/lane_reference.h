@@ -1,7 +1,9 @@
-/* References for the lane kernels: the functions in long double, error in units in the last place, and sample arguments.
+/* References for the lane kernels: the functions in long double, error in units in the last place, and sample
+ * arguments.
  *
- * x86-64's long double carries 11 bits more than a double, so an error is known to about a thousandth of an ulp. Where long double
- * is no wider than double the measured errors would be those of the C library too: LANE_REFERENCE_IS_EXACT is then 0. */
+ * x86-64's long double carries 11 bits more than a double, so an error is known to about a thousandth of an ulp. Where
+ * long double is no wider than double the measured errors would be those of the C library too: LANE_REFERENCE_IS_EXACT
+ * is then 0. */
 #ifndef LANE_REFERENCE_H
 #define LANE_REFERENCE_H
 
@@ -25,8 +27,8 @@ static long double reference_softplus(long double x)
     return isnan(x) ? x : (x > 0 ? x : 0) + log1pl(expl(-fabsl(x)));
 }
 
-/* A function of one argument: its reference, the bound that the contract sets in each format, and the interval on which it is
- * mostly used, sampled more densely. */
+/* A function of one argument: its reference, the bound that the contract sets in each format, and the interval on which
+ * it is mostly used, sampled more densely. */
 typedef struct reference_unary {
     const char *name;
     qb_lane lane;
@@ -83,8 +85,8 @@ enum {
     REFERENCE_BINARIES = sizeof reference_binaries / sizeof *reference_binaries
 };
 
-/* |value - exact| in units of the last place that the format has at the exact value; 0 for equal specials, infinite for a NaN or an
- * infinity that should not be one. An exact value that rounds to infinity matches infinity. */
+/* |value - exact| in units of the last place that the format has at the exact value; 0 for equal specials, infinite for
+ * a NaN or an infinity that should not be one. An exact value that rounds to infinity matches infinity. */
 static double error_in_ulp(double value, long double exact, int digits, int least_exponent, double largest)
 {
     if (isnan(exact) || isnan(value))
@@ -93,7 +95,8 @@ static double error_in_ulp(double value, long double exact, int digits, int leas
     (void)frexpl(isinf(exact) ? (long double)largest : exact, &exponent); /* exact = m 2^exponent, 1/2 <= m < 1 */
     exponent = (exponent < least_exponent || exact == 0 ? least_exponent : exponent) - digits;
     long double ulp = ldexpl(1.0L, exponent);
-    long double limit = (long double)largest + ldexpl((long double)largest, -digits - 1); /* rounds to infinity from here */
+    long double limit =
+        (long double)largest + ldexpl((long double)largest, -digits - 1); /* rounds to infinity from here */
     if (isinf(value) || fabsl(exact) > limit) {
         if (isinf(value) && (value > 0) == (exact > 0))
             return fabsl(exact) >= limit ? 0 : (double)((limit - fabsl(exact)) / ulp);
@@ -140,7 +143,8 @@ static float float_of_bits(uint32_t bits)
     return x;
 }
 
-/* Every kind of argument in turn: any bit pattern, the interval, near 0 at every scale, near 1, and edges one ulp apart. */
+/* Every kind of argument in turn: any bit pattern, the interval, near 0 at every scale, near 1, and edges one ulp
+ * apart. */
 static double sample_f64(uint64_t *state, double low, double high)
 {
     uint64_t kind = random_bits(state) % 8;
@@ -164,12 +168,71 @@ static float sample_f32(uint64_t *state, double low, double high)
     return kind != 0 ? (float)sample_f64(state, low, high) : isnan(any) ? (float)NAN : any;
 }
 
-static const double special_arguments[] = {
-    0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 10.0, -20.0, 1e10, -1e10, 1e22, 1e300, -1e300,
-    DBL_MAX, -DBL_MAX, DBL_MIN, -DBL_MIN, 0x1p-1074, -0x1p-1074, 0x1.8p-1030, 0x1p-54, -0x1p-54, 0x1p-53, 0x1p-26, 709.782712893384,
-    709.7827128933841, -745.1332191019411, -745.1332191019412, -708.3964185322641, 710.4758600739439, 710.475860073944, 88.72283,
-    88.72284, -103.97208, -103.97209, -87.33655, 0x1.921fb54442d18p+0, 0x1.921fb54442d18p+1, 0x1p22, 0x1.fffffffffffffp21, 16384.0,
-    0x1.ac9d9a1a3c0cep+20, 0x1.6a09e667f3bcdp-1, 0x1.6a09e667f3bccp-1, 0x1.6a09e667f3bcdp+0, 0.5625, 0.999999999999999, 27.2,
-    FLT_MAX, FLT_MIN, 0x1p-149, 0x1.8p-130, 0x1p-24, 4503599627370495.5, 4503599627370497.0, 9007199254740993.0, 2.5, 3.5, -2.5};
+static const double special_arguments[] = {0.0,
+                                           -0.0,
+                                           INFINITY,
+                                           -INFINITY,
+                                           NAN,
+                                           1.0,
+                                           -1.0,
+                                           0.5,
+                                           -0.5,
+                                           2.0,
+                                           -2.0,
+                                           3.0,
+                                           -3.0,
+                                           10.0,
+                                           -20.0,
+                                           1e10,
+                                           -1e10,
+                                           1e22,
+                                           1e300,
+                                           -1e300,
+                                           DBL_MAX,
+                                           -DBL_MAX,
+                                           DBL_MIN,
+                                           -DBL_MIN,
+                                           0x1p-1074,
+                                           -0x1p-1074,
+                                           0x1.8p-1030,
+                                           0x1p-54,
+                                           -0x1p-54,
+                                           0x1p-53,
+                                           0x1p-26,
+                                           709.782712893384,
+                                           709.7827128933841,
+                                           -745.1332191019411,
+                                           -745.1332191019412,
+                                           -708.3964185322641,
+                                           710.4758600739439,
+                                           710.475860073944,
+                                           88.72283,
+                                           88.72284,
+                                           -103.97208,
+                                           -103.97209,
+                                           -87.33655,
+                                           0x1.921fb54442d18p+0,
+                                           0x1.921fb54442d18p+1,
+                                           0x1p22,
+                                           0x1.fffffffffffffp21,
+                                           16384.0,
+                                           0x1.ac9d9a1a3c0cep+20,
+                                           0x1.6a09e667f3bcdp-1,
+                                           0x1.6a09e667f3bccp-1,
+                                           0x1.6a09e667f3bcdp+0,
+                                           0.5625,
+                                           0.999999999999999,
+                                           27.2,
+                                           FLT_MAX,
+                                           FLT_MIN,
+                                           0x1p-149,
+                                           0x1.8p-130,
+                                           0x1p-24,
+                                           4503599627370495.5,
+                                           4503599627370497.0,
+                                           9007199254740993.0,
+                                           2.5,
+                                           3.5,
+                                           -2.5};
 
 #endif

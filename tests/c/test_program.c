@@ -1,6 +1,6 @@
-/* Programs against the reference evaluation: random graphs, every kind of reduction and product, outputs that share, threads, and
- * memory that runs out. Most data are small integers, on which all arithmetic is exact: results must then agree bit for bit
- * whatever was fused and in whatever order sums were taken. */
+/* Programs against the reference evaluation: random graphs, every kind of reduction and product, outputs that share,
+ * threads, and memory that runs out. Most data are small integers, on which all arithmetic is exact: results must then
+ * agree bit for bit whatever was fused and in whatever order sums were taken. */
 #include "base/allocate.h"
 #include "graph_reference.h"
 #include "ops/build.h"
@@ -135,7 +135,8 @@ static qb_value clip(sampler *s, qb_value x)
     if (!is_number(s, x))
         return x;
     bool is_signed = qb_dtype_kind(info_of(s, x)->dtype) != 'u';
-    return qb_max(s->graph, qb_min(s->graph, x, qb_splat_like(s->graph, x, 8)), qb_splat_like(s->graph, x, is_signed ? -8 : 0));
+    return qb_max(s->graph, qb_min(s->graph, x, qb_splat_like(s->graph, x, 8)),
+                  qb_splat_like(s->graph, x, is_signed ? -8 : 0));
 }
 
 /* Something of the type of `like`: another value of that type, a broadcast of one, or a constant. */
@@ -350,7 +351,8 @@ static qb_value sample_call(sampler *s)
 
 static void sample_graph(int round)
 {
-    static const int64_t shapes[][4] = {{2, 3, 4}, {3, 4}, {4}, {1, 4}, {300, 4}, {3, 300}, {700}, {40, 33}, {2, 200, 3}, {0, 4}, {8, 32}};
+    static const int64_t shapes[][4] = {{2, 3, 4}, {3, 4},   {4},         {1, 4}, {300, 4}, {3, 300},
+                                        {700},     {40, 33}, {2, 200, 3}, {0, 4}, {8, 32}};
     static const int ranks[] = {3, 2, 1, 2, 2, 2, 1, 2, 3, 2, 2};
     static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT64, QB_FLOAT32, QB_INT32, QB_INT64, QB_BOOL, QB_UINT32};
     sampler s = {0};
@@ -414,13 +416,15 @@ static void check_reduction(qb_dtype dtype, int kind, int rank, const int64_t *s
     if (fused)
         y = dtype == QB_BOOL ? qb_bit_not(graph, x) : qb_add(graph, x, x);
     if (kind == 1)
-        y = qb_max(graph, qb_min(graph, y, qb_splat_like(graph, y, 1)), qb_splat_like(graph, y, qb_dtype_kind(dtype) == 'u' ? 1 : -1));
+        y = qb_max(graph, qb_min(graph, y, qb_splat_like(graph, y, 1)),
+                   qb_splat_like(graph, y, qb_dtype_kind(dtype) == 'u' ? 1 : -1));
     output(graph, reducers[kind](graph, y, count, axes));
     if (fused)
         output(graph, y);
     qb_tensor *tensor = random_tensor(dtype, rank, shape);
     char what[256];
-    (void)snprintf(what, sizeof what, "reduction %d of %s over axes %x", kind, qb_print_type(dtype, rank, shape).text, subset);
+    (void)snprintf(what, sizeof what, "reduction %d of %s over axes %x", kind, qb_print_type(dtype, rank, shape).text,
+                   subset);
     check_graph(graph, &tensor, what);
     qb_tensor_release(tensor);
     qb_graph_release(graph);
@@ -428,9 +432,9 @@ static void check_reduction(qb_dtype dtype, int kind, int rank, const int64_t *s
 
 static void check_reductions(void)
 {
-    static const int64_t shapes[][4] = {{5},        {1},      {257},        {700},         {3, 4},     {2, 3, 4},    {2, 0, 3},
-                                        {1, 5, 1},  {300, 7}, {7, 300},     {20, 30, 10},  {2, 3, 4, 2}, {2, 40, 150}, {3, 17},
-                                        {40, 16, 2}, {1000, 3}, {2, 300, 129}, {3, 1, 20, 30}};
+    static const int64_t shapes[][4] = {{5},          {1},       {257},       {700},     {3, 4},        {2, 3, 4},
+                                        {2, 0, 3},    {1, 5, 1}, {300, 7},    {7, 300},  {20, 30, 10},  {2, 3, 4, 2},
+                                        {2, 40, 150}, {3, 17},   {40, 16, 2}, {1000, 3}, {2, 300, 129}, {3, 1, 20, 30}};
     static const int ranks[] = {1, 1, 1, 1, 2, 3, 3, 3, 2, 2, 3, 4, 3, 2, 3, 2, 3, 4};
     static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT32, QB_INT64, QB_INT32, QB_UINT32, QB_UINT64, QB_BOOL};
     for (size_t s = 0; s < sizeof ranks / sizeof *ranks; s++)
@@ -463,7 +467,8 @@ static void check_accuracy(qb_dtype dtype, int64_t rows, int64_t columns, double
     OK(qb_run(program, &tensor, sums));
     for (int64_t i = 0; i < columns; i++) {
         double sum = qb_dtype_load(dtype, (char *)sums[0]->data + (size_t)i * qb_dtype_size(dtype));
-        CHECK(fabsl(sum / exact[i] - 1) < tolerance, "column %d of %d rows: error %g", (int)i, (int)rows, (double)(sum / exact[i] - 1));
+        CHECK(fabsl(sum / exact[i] - 1) < tolerance, "column %d of %d rows: error %g", (int)i, (int)rows,
+              (double)(sum / exact[i] - 1));
     }
     double sum = qb_dtype_load(dtype, sums[1]->data);
     CHECK(fabsl(sum / total - 1) < tolerance, "%d terms: error %g", (int)(rows * columns), (double)(sum / total - 1));
@@ -475,7 +480,8 @@ static void check_accuracy(qb_dtype dtype, int64_t rows, int64_t columns, double
     free(exact);
 }
 
-/* ---- Products: a (batch, m, k) with b (batch, k, n), axes of both stored in every order, the result maybe transposed */
+/* ---- Products: a (batch, m, k) with b (batch, k, n), axes of both stored in every order, the result maybe transposed
+ */
 
 static void check_product(qb_dtype dtype, const int64_t *sizes, int order_a, int order_b, bool flip, bool with_views)
 {
@@ -504,8 +510,8 @@ static void check_product(qb_dtype dtype, const int64_t *sizes, int order_a, int
     output(graph, qb_add(graph, c, c));
     qb_tensor *inputs[] = {random_tensor(dtype, 3, a_shape), random_tensor(dtype, 3, b_shape)};
     char what[256];
-    (void)snprintf(what, sizeof what, "product %s orders %d %d flip %d views %d", qb_print_type(dtype, 4, sizes).text, order_a, order_b,
-                   flip, with_views);
+    (void)snprintf(what, sizeof what, "product %s orders %d %d flip %d views %d", qb_print_type(dtype, 4, sizes).text,
+                   order_a, order_b, flip, with_views);
     check_graph(graph, inputs, what);
     qb_tensor_release(inputs[0]);
     qb_tensor_release(inputs[1]);
@@ -515,16 +521,18 @@ static void check_product(qb_dtype dtype, const int64_t *sizes, int order_a, int
 static void check_products(void)
 {
     static const int64_t sizes[][4] = {/* batch, m, n, k */
-                                       {1, 1, 1, 1},  {1, 64, 32, 32}, {1, 64, 1, 32}, {1, 1, 64, 32}, {2, 3, 4, 5},  {1, 70, 80, 1}, {1, 70, 80, 2},
-                                       {3, 20, 20, 20}, {5, 1, 1, 300},  {1, 0, 3, 2},   {1, 3, 2, 0},   {0, 2, 2, 2},  {1, 100, 1, 100}, {4, 100, 1, 70},
-                                       {1, 33, 2, 65}, {7, 2, 3, 4}, {1, 1, 9, 3}, {2, 37, 5, 3}, {1, 300, 3, 3}};
+                                       {1, 1, 1, 1},     {1, 64, 32, 32}, {1, 64, 1, 32}, {1, 1, 64, 32},
+                                       {2, 3, 4, 5},     {1, 70, 80, 1},  {1, 70, 80, 2}, {3, 20, 20, 20},
+                                       {5, 1, 1, 300},   {1, 0, 3, 2},    {1, 3, 2, 0},   {0, 2, 2, 2},
+                                       {1, 100, 1, 100}, {4, 100, 1, 70}, {1, 33, 2, 65}, {7, 2, 3, 4},
+                                       {1, 1, 9, 3},     {2, 37, 5, 3},   {1, 300, 3, 3}};
     static const qb_dtype dtypes[] = {QB_FLOAT64, QB_FLOAT32, QB_INT64, QB_INT32, QB_UINT32};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int order_a = 0; order_a < 6; order_a++)
             for (int order_b = 0; order_b < 6; order_b++)
                 for (int variant = 0; variant < 4; variant++)
-                    check_product(dtypes[(size_t)(order_a + order_b + variant) % 5], sizes[s], order_a, order_b, variant & 1,
-                                  variant & 2);
+                    check_product(dtypes[(size_t)(order_a + order_b + variant) % 5], sizes[s], order_a, order_b,
+                                  variant & 1, variant & 2);
 }
 
 /* ---- Outputs that are inputs, constants, each other, reshapes of each other */
@@ -578,8 +586,9 @@ static void check_devices(void)
                   strcmp(qb_error_device(), absent[i]) == 0 && strstr(qb_error_message(), "lib"),
               "%s", absent[i]);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        CHECK(qb_compile(context, graph, unknown[i], &program) == QB_ERROR_VALUE && strstr(qb_error_message(), "\"cpu\""), "%s",
-              unknown[i]);
+        CHECK(qb_compile(context, graph, unknown[i], &program) == QB_ERROR_VALUE &&
+                  strstr(qb_error_message(), "\"cpu\""),
+              "%s", unknown[i]);
     CHECK(program == NULL, "out parameters are untouched");
     qb_graph_release(graph);
 }
@@ -706,7 +715,8 @@ static void check_memory(void)
             qb_status status = which == 0 ? compile_and_run(graph, inputs) : call_in_new_context(inputs[0]);
             reached = qb_allocate_has_failed();
             qb_allocate_fail_at(0);
-            CHECK(status == (reached ? QB_ERROR_MEMORY : QB_OK), "allocation %d of part %d: status %d", (int)n, which, (int)status);
+            CHECK(status == (reached ? QB_ERROR_MEMORY : QB_OK), "allocation %d of part %d: status %d", (int)n, which,
+                  (int)status);
         }
         CHECK(n > 10, "only %d allocations", (int)n);
     }
@@ -726,7 +736,8 @@ static qb_tensor *scalar(double x)
 
 static void check_eager(void)
 {
-    const qb_function *multiply = qb_function_at(qb_function_find("multiply")), *sum = qb_function_at(qb_function_find("sum"));
+    const qb_function *multiply = qb_function_at(qb_function_find("multiply")),
+                      *sum = qb_function_at(qb_function_find("sum"));
     CHECK(multiply && sum, "functions");
     bool weak = true, weaks[] = {false, true};
     for (int64_t n = 0; n < 5000; n++) { /* more shapes than the cache holds, then old ones again */
@@ -749,7 +760,9 @@ static void check_long_chain(void)
     OK(qb_graph_create(&graph));
     qb_value x = input(graph, QB_FLOAT64, 1, (int64_t[]){8}), y = x;
     for (int i = 0; i < 20000; i++)
-        y = i % 3 == 0 ? qb_add(graph, y, x) : i % 3 == 1 ? qb_min(graph, y, qb_splat_like(graph, y, 8)) : qb_neg(graph, y);
+        y = i % 3 == 0   ? qb_add(graph, y, x)
+            : i % 3 == 1 ? qb_min(graph, y, qb_splat_like(graph, y, 8))
+                         : qb_neg(graph, y);
     output(graph, y);
     qb_tensor *tensor = random_tensor(QB_FLOAT64, 1, (int64_t[]){8});
     struct timespec start, end;

@@ -32,7 +32,7 @@ class Sample:
         return f"({shapes}; {self.params})" if self.params else f"({shapes})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     """name: of the function. reference(*operands, **params): the same result by NumPy, in float64.
 
@@ -59,7 +59,7 @@ class Row:
     wide: tuple = ()
     errors: tuple = ()
 
-    def __str__(self):
+    def __repr__(self):
         return self.name
 
     @property
@@ -298,9 +298,9 @@ reduction("logsumexp", np_logsumexp, ulps=16)
 # ------------------------------------------------------------------------------------------------------- tests and logic
 
 TEST = {"result": "bool", "derivative": None, "ulps": 0}
-unary("isnan", np.isnan, **TEST)
-unary("isinf", np.isinf, **TEST)
-unary("isfinite", np.isfinite, **TEST)
+unary("isnan", np.isnan, takes="fib", **TEST)
+unary("isinf", np.isinf, takes="fib", **TEST)
+unary("isfinite", np.isfinite, takes="fib", **TEST)
 for comparison in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
     binary(comparison, getattr(np, comparison), takes="fib", **TEST)
 
@@ -355,7 +355,7 @@ general("clip", np_clip, [([(2, 3), np.array(-1.55), np.array(-1.29)], {}), ([(4
                           ([(), np.array(-2.0), np.array(-1.9)], {})],
         takes="fi", ulps=0,
         errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(2,\) and \(3,\)"),
-                (lambda f: f(qb.array(BOOL), 0.0), ValueError, "bool")))  # fmt: skip
+                (lambda f: f(qb.array(BOOL), qb.array(BOOL)), ValueError, "bool")))  # fmt: skip
 general("nan_to_num", lambda x, nan=0.0, posinf=None, neginf=None: np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf),
         [((2, 3), {}), ((4,), {"nan": 2.0, "posinf": 1.0, "neginf": -1.0}), ((0,), {}), ((), {})], takes="fib", ulps=0)  # fmt: skip
 unary("stop_gradient", lambda x: x, derivative="flat", takes="fib", ulps=0)
@@ -456,14 +456,14 @@ general("broadcast_to", np.broadcast_to, [((), {"shape": (2, 3)}), ((3,), {"shap
 general("flip", lambda x, axis=None: np.flip(x, axis), [((3,), {}), ((2, 3), {}), ((2, 3), {"axis": 0}), ((2, 3, 4), {"axis": (0, -1)}), ((0, 2), {}), ((), {})],
         errors=((lambda f: f(qb.ones(2), axis=1), ValueError, "axis 1 is out of range"),), **STRUCTURAL)  # fmt: skip
 general("astype", lambda x, dtype: x.astype(str(dtype)), [((2, 3), {"dtype": qb.float64}), ((), {"dtype": qb.float32}), ((0,), {"dtype": qb.float32})],
-        takes="fib", result="parameter", ulps=1e9,
+        takes="fib", result="parameter", ulps=0,
         errors=((lambda f: f(qb.ones(2), None), TypeError, "dtype must be given"),
                 (lambda f: f(qb.ones(2), "float128"), Exception, "float128")))  # fmt: skip
 LIKE = [((2, 3), {}), ((), {}), ((0, 2), {})]
 general("zeros_like", np.zeros_like, LIKE, derivative="flat", **STRUCTURAL)
 general("ones_like", np.ones_like, LIKE, derivative="flat", **STRUCTURAL)
 general("full_like", lambda x, v: np.broadcast_to(v, x.shape).copy(), [([(2, 3), np.array(2.5)], {}), ([(2, 3), np.array([1.5, 2.0, -1.0])], {}), ([(0,), np.array(2.0)], {}), ([(), np.array(1.0)], {})],
-        errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(3,\) does not broadcast to \(2,\)"),), **STRUCTURAL)  # fmt: skip
+        errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(3,\) does not broadcast to .*\(2,\)"),), **STRUCTURAL)  # fmt: skip
 
 # --------------------------------------------------------------------------------------------------------------- joining
 

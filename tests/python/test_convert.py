@@ -266,7 +266,7 @@ def test_import_copies():
 
 def test_byte_swapped_is_refused():
     swapped = np.arange(3.0).astype(np.dtype("f8").newbyteorder())
-    with pytest.raises(ValueError, match="byte-swapped.*newbyteorder"):
+    with pytest.raises(ValueError, match=r"byte-swapped.*newbyteorder"):
         qb.array(swapped)
     with pytest.raises(ValueError, match="byte-swapped"):
         qb.array([swapped])
@@ -435,7 +435,9 @@ def test_arange_arguments():
         qb.arange("3")
 
 
-@pytest.mark.parametrize("arguments", [(0, 1, 5), (0.05, 0.95, 8), (1, -1, 7), (2, 2, 3), (3, 9, 1), (0, 1, 0), (0, 5e-324, 3)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 1, 5), (0.05, 0.95, 8), (1, -1, 7), (2, 2, 3), (3, 9, 1), (0, 1, 0), (0, 5e-324, 3)]
+)
 def test_linspace(arguments):
     check(qb.linspace(*arguments), np.linspace(*arguments), "float64")
     check(qb.linspace(*arguments, dtype="float32"), np.linspace(*arguments, dtype="float32"), "float32")
@@ -475,8 +477,8 @@ def test_traced_arrays():
         assert qb.array(x) is x
         assert qb.asarray(x, dtype="float64") is x
         assert qb.asarray(x, dtype="float32").dtype is qb.float32
-        check(qb.ones_like(x), np.ones((2, 3)), "float64")
-        check(qb.full_like(x, 3), np.full((2, 3), 3), "float64")
+        for like in (qb.ones_like(x), qb.full_like(x, 3)):
+            assert (like.shape, like.dtype) == ((2, 3), qb.float64)
         with pytest.raises(qb.TracerError, match=r"element \[1\] is a traced array.*quabla\.stack"):
             qb.array([qb.zeros((2, 3)), x])
         with pytest.raises(qb.TracerError, match="no value"):

@@ -31,7 +31,7 @@ def test_dtype(dtype):
     assert dtype == dtype
     assert dtype == np.dtype(name)
     assert np.dtype(name) == dtype
-    assert not dtype != np.dtype(name)
+    assert (dtype != np.dtype(name)) is False
     assert dtype != np.dtype("complex128")
     assert dtype != name
     assert np.zeros(2, dtype).dtype == name

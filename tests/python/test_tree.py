@@ -272,7 +272,7 @@ def test_registering_what_cannot_be():
 
 
 def test_metadata_must_hash():
-    with pytest.raises(TypeError, match="metadata of Network must be hashable.*field activation is a list"):
+    with pytest.raises(TypeError, match=r"metadata of Network must be hashable.*field activation is a list"):
         tree.flatten(Network([1], ["tanh"]))
     with pytest.raises(TypeError, match="metadata of Box must be hashable"):
         tree.flatten(Box([1], {}))
@@ -304,9 +304,13 @@ def test_containers_that_change_while_they_are_flattened():
     with pytest.raises(RuntimeError, match="changed"):
         tree.flatten(items)
     mapping = {}
-    mapping.update(a=Hostile(mapping.clear), b=2)
+    mapping.update({i: i for i in range(1, 30)})
+    mapping[0] = Hostile(mapping.clear)
     with pytest.raises(RuntimeError, match="changed"):
         tree.flatten(mapping)
+    # a small dict is seen as it was at the start
+    mapping.update(a=Hostile(mapping.clear), b=2)
+    assert tree.leaves(mapping) == [2]
 
 
 def test_depth_and_cycles():

@@ -1,0 +1,233 @@
+/* The loops of loops.h, for one instruction set: compiled with QB_ISA set to its name. */
+#include "cpu/loops.h"
+
+#include <string.h>
+
+/* ---- Moving. Elements are moved as bits, so there is one routine per element size. */
+
+/* Rows of n lanes, n a constant: the compiler unrolls them. */
+#define ROWS_OF(n, STRIDE)                                                                                             \
+    case n:                                                                                                            \
+        for (int64_t r = 0; r < rows; r++, source += row_stride, target += n)                                          \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                target[i] = source[i * (STRIDE)];                                                                      \
+        return;
+
+enum { TILE = 16 };
+
+#define COPY_LOOP(T)                                                                                                   \
+    static void repeat_##T(int64_t rows, int64_t extent, int64_t row_stride, const T *restrict source,                 \
+                           T *restrict target)                                                                         \
+    {                                                                                                                  \
+        switch (extent) {                                                                                              \
+            ROWS_OF(2, 0)                                                                                              \
+            ROWS_OF(3, 0)                                                                                              \
+            ROWS_OF(4, 0)                                                                                              \
+            ROWS_OF(8, 0)                                                                                              \
+            ROWS_OF(16, 0)                                                                                             \
+        default: break;                                                                                                \
+        }                                                                                                              \
+        for (int64_t r = 0; r < rows; r++, source += row_stride, target += extent) {                                   \
+            T element = *source;                                                                                       \
+            for (int64_t i = 0; i < extent; i++)                                                                       \
+                target[i] = element;                                                                                   \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    /* Rows lie side by side in memory: by tiles, so that a cache line that was read is used up. */                    \
+    static void transpose_##T(int64_t rows, int64_t extent, int64_t stride, const T *restrict source,                  \
+                              T *restrict target)                                                                      \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < extent; i += TILE) {                                                                   \
+            int64_t width = extent - i < TILE ? extent - i : TILE;                                                     \
+            for (int64_t r = 0; r < rows; r += TILE) {                                                                 \
+                int64_t height = rows - r < TILE ? rows - r : TILE;                                                    \
+                for (int64_t k = 0; k < height; k++)                                                                   \
+                    for (int64_t j = 0; j < width; j++)                                                                \
+                        target[(r + k) * extent + i + j] = source[(i + j) * stride + r + k];                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void copy_##T(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *in, void *out)  \
+    {                                                                                                                  \
+        const T *restrict source = in;                                                                                 \
+        T *restrict target = out;                                                                                      \
+        if (stride == 0) {                                                                                             \
+            repeat_##T(rows, extent, row_stride, source, target);                                                      \
+            return;                                                                                                    \
+        }                                                                                                              \
+        switch (extent) {                                                                                              \
+            ROWS_OF(1, 1)                                                                                              \
+            ROWS_OF(2, stride)                                                                                         \
+            ROWS_OF(3, stride)                                                                                         \
+            ROWS_OF(4, stride)                                                                                         \
+        default: break;                                                                                                \
+        }                                                                                                              \
+        if (stride == 1) {                                                                                             \
+            for (int64_t r = 0; r < rows; r++, source += row_stride, target += extent)                                 \
+                memcpy(target, source, (size_t)extent * sizeof *target);                                               \
+        } else if (row_stride == 1 && rows > 1) {                                                                      \
+            transpose_##T(rows, extent, stride, source, target);                                                       \
+        } else {                                                                                                       \
+            for (int64_t r = 0; r < rows; r++, source += row_stride, target += extent)                                 \
+                for (int64_t i = 0; i < extent; i++)                                                                   \
+                    target[i] = source[i * stride];                                                                    \
+        }                                                                                                              \
+    }
+
+COPY_LOOP(uint8_t)
+COPY_LOOP(uint32_t)
+COPY_LOOP(uint64_t)
+
+/* ---- Folding. Sums and products of integers wrap, so they run in the unsigned type of the size. */
+
+#define ADD(a, b)      ((a) + (b))
+#define MULTIPLY(a, b) ((a) * (b))
+#define LARGER(a, b)   ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
+#define SMALLER(a, b)  ((a) < (b) || (a) != (a) ? (a) : (b))
+
+/* Groups of n lanes one after the other, n a constant. */
+#define GROUPS_OF(n, T, COMBINE)                                                                                       \
+    case n:                                                                                                            \
+        for (size_t o = 0; o < outer; o++, a += n) {                                                                   \
+            T total = a[0];                                                                                            \
+            for (size_t e = 1; e < n; e++)                                                                             \
+                total = (T)COMBINE(total, a[e]);                                                                       \
+            result[o] = total;                                                                                         \
+        }                                                                                                              \
+        return;
+
+#define FOLD(name, T, COMBINE)                                                                                         \
+    static void fold_lanes_##name##_##T(size_t outer, size_t extent, T *restrict result, const T *restrict a)          \
+    {                                                                                                                  \
+        switch (extent) {                                                                                              \
+            GROUPS_OF(2, T, COMBINE)                                                                                   \
+            GROUPS_OF(3, T, COMBINE)                                                                                   \
+            GROUPS_OF(4, T, COMBINE)                                                                                   \
+            GROUPS_OF(8, T, COMBINE)                                                                                   \
+        default: break;                                                                                                \
+        }                                                                                                              \
+        size_t o = 0;                                                                                                  \
+        for (; o + 4 <= outer; o += 4, a += 4 * extent) { /* four independent chains */                                \
+            T total[4] = {a[0], a[extent], a[2 * extent], a[3 * extent]};                                              \
+            for (size_t e = 1; e < extent; e++)                                                                        \
+                for (size_t k = 0; k < 4; k++)                                                                         \
+                    total[k] = (T)COMBINE(total[k], a[k * extent + e]);                                                \
+            memcpy(result + o, total, sizeof total);                                                                   \
+        }                                                                                                              \
+        for (; o < outer; o++, a += extent) {                                                                          \
+            T total = a[0];                                                                                            \
+            for (size_t e = 1; e < extent; e++)                                                                        \
+                total = (T)COMBINE(total, a[e]);                                                                       \
+            result[o] = total;                                                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void fold_##name##_##T(size_t outer, size_t extent, size_t inner, void *out, const void *in)                \
+    {                                                                                                                  \
+        T *restrict result = out;                                                                                      \
+        const T *restrict a = in;                                                                                      \
+        if (inner == 1) {                                                                                              \
+            fold_lanes_##name##_##T(outer, extent, result, a);                                                         \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (size_t o = 0; o < outer; o++, result += inner) {                                                          \
+            memcpy(result, a, inner * sizeof *a);                                                                      \
+            a += inner;                                                                                                \
+            for (size_t e = 1; e < extent; e++, a += inner)                                                            \
+                for (size_t i = 0; i < inner; i++)                                                                     \
+                    result[i] = (T)COMBINE(result[i], a[i]);                                                           \
+        }                                                                                                              \
+    }
+
+#define FOLD_EXTREMA(T)                                                                                                \
+    FOLD(max, T, LARGER)                                                                                               \
+    FOLD(min, T, SMALLER)
+#define FOLD_ALL(T)                                                                                                    \
+    FOLD(sum, T, ADD)                                                                                                  \
+    FOLD(prod, T, MULTIPLY)                                                                                            \
+    FOLD_EXTREMA(T)
+
+FOLD_ALL(double)
+FOLD_ALL(float)
+FOLD_ALL(uint32_t)
+FOLD_ALL(uint64_t)
+FOLD_EXTREMA(uint8_t)
+FOLD_EXTREMA(int32_t)
+FOLD_EXTREMA(int64_t)
+
+/* ---- Small products: a row of c at a time, the inner loop along its contiguous axis */
+
+#define PRODUCT_LOOP(T)                                                                                                \
+    static void product_##T(const qb_product_shape *d, const void *in_a, const void *in_b, void *out)                  \
+    {                                                                                                                  \
+        const T *a = in_a, *b = in_b;                                                                                  \
+        T *restrict c = out;                                                                                           \
+        int64_t n = d->n, k = d->k, a_k = d->a_k, b_k = d->b_k, b_n = d->b_n;                                          \
+        for (int64_t i = 0; i < d->m; i++, a += d->a_m, c += n) {                                                      \
+            if (n == 1) {                                                                                              \
+                T sum = a[0] * b[0];                                                                                   \
+                for (int64_t p = 1; p < k; p++)                                                                        \
+                    sum += a[p * a_k] * b[p * b_k];                                                                    \
+                c[0] = sum;                                                                                            \
+                continue;                                                                                              \
+            }                                                                                                          \
+            for (int64_t p = 0; p < k; p++) {                                                                          \
+                T factor = a[p * a_k];                                                                                 \
+                const T *restrict row = b + p * b_k;                                                                   \
+                if (p == 0)                                                                                            \
+                    for (int64_t j = 0; j < n; j++)                                                                    \
+                        c[j] = factor * row[j * b_n];                                                                  \
+                else if (b_n == 1)                                                                                     \
+                    for (int64_t j = 0; j < n; j++)                                                                    \
+                        c[j] += factor * row[j];                                                                       \
+                else                                                                                                   \
+                    for (int64_t j = 0; j < n; j++)                                                                    \
+                        c[j] += factor * row[j * b_n];                                                                 \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+PRODUCT_LOOP(double)
+PRODUCT_LOOP(float)
+PRODUCT_LOOP(uint32_t) /* signed products wrap, too */
+PRODUCT_LOOP(uint64_t)
+
+/* ---- The table */
+
+#define PASTE(a, b)          a##b
+#define PASTE_EXPANDED(a, b) PASTE(a, b)
+#define TEXT(a)              #a
+#define TEXT_EXPANDED(a)     TEXT(a)
+
+#define WRAPPING(name)                                                                                                 \
+    {                                                                                                                  \
+        [QB_FLOAT64] = fold_##name##_double, [QB_FLOAT32] = fold_##name##_float, [QB_INT32] = fold_##name##_uint32_t,  \
+        [QB_INT64] = fold_##name##_uint64_t, [QB_UINT32] = fold_##name##_uint32_t,                                     \
+        [QB_UINT64] = fold_##name##_uint64_t,                                                                          \
+    }
+#define EXTREMA(name)                                                                                                  \
+    {                                                                                                                  \
+        [QB_FLOAT64] = fold_##name##_double, [QB_FLOAT32] = fold_##name##_float, [QB_BOOL] = fold_##name##_uint8_t,    \
+        [QB_INT32] = fold_##name##_int32_t, [QB_INT64] = fold_##name##_int64_t, [QB_UINT32] = fold_##name##_uint32_t,  \
+        [QB_UINT64] = fold_##name##_uint64_t,                                                                          \
+    }
+
+extern const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA);
+const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
+    .instruction_set = TEXT_EXPANDED(QB_ISA),
+    .copy_1 = copy_uint8_t,
+    .copy_4 = copy_uint32_t,
+    .copy_8 = copy_uint64_t,
+    .fold = {[QB_REDUCE_sum] = WRAPPING(sum),
+             [QB_REDUCE_prod] = WRAPPING(prod),
+             [QB_REDUCE_max] = EXTREMA(max),
+             [QB_REDUCE_min] = EXTREMA(min)},
+    .product = {[QB_FLOAT64] = product_double,
+                [QB_FLOAT32] = product_float,
+                [QB_INT32] = product_uint32_t,
+                [QB_INT64] = product_uint64_t,
+                [QB_UINT32] = product_uint32_t,
+                [QB_UINT64] = product_uint64_t},
+};

@@ -1,0 +1,37 @@
+/* Loops around blocks of lanes: moving by strides, reducing short groups, small products. Like the lane kernels they
+ * are compiled once per instruction set (loops.c), from one source that gives the same bits in each: nothing is
+ * reordered. */
+#ifndef QB_CPU_LOOPS_H
+#define QB_CPU_LOOPS_H
+
+#include "cpu/lanes.h"
+
+/* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements */
+typedef void (*qb_copy_loop)(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *source,
+                             void *target);
+/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1 */
+typedef void (*qb_fold_loop)(size_t outer, size_t extent, size_t inner, void *result, const void *a);
+
+/* c[i * n + j] = sum over p of a[i * a_m + p * a_k] * b[p * b_k + j * b_n], k >= 1 */
+typedef struct qb_product_shape {
+    int64_t m, n, k;
+    int64_t a_m, a_k, b_k, b_n;
+} qb_product_shape;
+typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
+
+typedef struct qb_loop_table {
+    const char *instruction_set;
+    qb_copy_loop copy_1, copy_4, copy_8;                /* by bytes of an element */
+    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only */
+    qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
+} qb_loop_table;
+
+/* The table of the instruction set that the lane kernels use (load.c). */
+const qb_loop_table *qb_loops(void);
+
+static inline qb_copy_loop qb_copy_loop_of(size_t size)
+{
+    return size == 8 ? qb_loops()->copy_8 : size == 4 ? qb_loops()->copy_4 : qb_loops()->copy_1;
+}
+
+#endif

@@ -1,0 +1,69 @@
+"""The README's code and the examples run, and print what they promise.
+
+A comment behind a `print` in a code block of the README says how its output begins; these are checked in order.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROMISE = re.compile(r"^\s*print\(.*\)\s+# (.*)$", re.MULTILINE)
+
+
+def run(arguments, cwd):
+    """Standard output of Python in a fresh process that imports what this one does."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "MPLBACKEND": "Agg"}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocks():
+    text = (ROOT / "README.md").read_text()
+    found = [(text[: match.start()].count("\n") + 2, match.group(1)) for match in BLOCK.finditer(text)]
+    return [pytest.param(code, id=f"line {line}") for line, code in found]
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_block_of_the_readme(code, tmp_path):
+    lines = iter(run(["-c", code], tmp_path).splitlines())
+    for promise in PROMISE.findall(code):
+        assert any(line.startswith(promise) for line in lines), f"nothing printed begins with {promise!r}"
+
+
+def test_the_readme_has_its_two_examples():
+    codes = [parameter.values[0] for parameter in blocks()]
+    assert sum("# w = 3.141593" in code for code in codes) == 1
+    assert sum("qb.devices()" in code for code in codes) == 1
+
+
+def test_poisson1d(tmp_path):
+    output = run([ROOT / "examples" / "poisson1d.py"], tmp_path)
+    w, loss = re.fullmatch(r"w = (\S+), loss = (\S+)\n", output).groups()
+    assert w == "3.141593"
+    assert float(loss) <= 1e-12
+
+
+def test_devices(tmp_path):
+    first, *others = run([ROOT / "examples" / "devices.py"], tmp_path).splitlines()
+    dtype, value, *gradient = re.sub(r"[\[\],]", "", first).split()
+    assert dtype == "float32"
+    assert float(value) == pytest.approx(0.46081224, rel=1e-6)
+    assert [float(g) for g in gradient] == pytest.approx([0.0, -0.09867793, 0.19735585, 1.4849328], rel=1e-6)
+    assert others[0].split()[0] == "cpu"
+    assert float(others[0].split()[1]) == float(value)
+
+
+def test_poisson2d_mlp(tmp_path):
+    """A few steps of it: the error is reported, and the picture drawn where matplotlib is there."""
+    output = run([ROOT / "examples" / "poisson2d_mlp.py", "40"], tmp_path)
+    error = re.search(r"relative L2 error (\S+) after 40 steps", output)
+    assert error, output
+    assert 0.0 < float(error.group(1)) < 2.0
+    assert ("picture: " in output) == (tmp_path / "poisson2d_mlp.png").exists()
