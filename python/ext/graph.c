@@ -1,6 +1,7 @@
 /* Graph and Program: finished traces, the transforms of a graph as its methods, and running.
  *
- * A Graph is immutable. The apply_* methods write it into the innermost active trace: so transforms compose by being traced. */
+ * A Graph is immutable. The apply_* methods write it into the innermost active trace: so transforms compose by being
+ * traced. */
 #include "trace.h"
 
 #include "quabla_config.h"
@@ -92,7 +93,8 @@ static qb_value *leaf_values(qbpy_state *state, qbpy_trace *trace, PyObject *lea
     if (!out)
         PyErr_NoMemory();
     if (out && PySequence_Fast_GET_SIZE(fast) != expected) {
-        PyErr_Format(PyExc_ValueError, "the graph has %d inputs, got %zd arrays", expected, PySequence_Fast_GET_SIZE(fast));
+        PyErr_Format(PyExc_ValueError, "the graph has %d inputs, got %zd arrays", expected,
+                     PySequence_Fast_GET_SIZE(fast));
         valid = false;
     }
     for (int i = 0; valid && i < expected; i++) {
@@ -132,8 +134,8 @@ static PyObject *tracer_list(qbpy_state *state, qbpy_trace *trace, int count, co
 {
     PyObject *list = PyList_New(count);
     for (int i = 0; list && i < count; i++) {
-        PyObject *item = values[i] == QB_NONE ? Py_NewRef(Py_None)
-                                              : qbpy_tracer_wrap(state, trace, values[i], weak && weak[i]);
+        PyObject *item =
+            values[i] == QB_NONE ? Py_NewRef(Py_None) : qbpy_tracer_wrap(state, trace, values[i], weak && weak[i]);
         if (!item)
             Py_CLEAR(list);
         else
@@ -144,7 +146,8 @@ static PyObject *tracer_list(qbpy_state *state, qbpy_trace *trace, int count, co
 
 /* ---- Writing into the active trace */
 
-PyDoc_STRVAR(apply_doc, "apply(leaves)\n--\n\nInlines the graph into the active trace; returns its outputs as a list of tracers.");
+PyDoc_STRVAR(apply_doc,
+             "apply(leaves)\n--\n\nInlines the graph into the active trace; returns its outputs as a list of tracers.");
 
 static PyObject *graph_apply(PyObject *self, PyObject *leaves)
 {
@@ -164,8 +167,9 @@ static PyObject *graph_apply(PyObject *self, PyObject *leaves)
     return result;
 }
 
-PyDoc_STRVAR(apply_jvp_doc, "apply_jvp(primals, tangents)\n--\n\n"
-                            "Forward mode into the active trace; a tangent may be None (zero). Returns (outputs, output tangents).");
+PyDoc_STRVAR(apply_jvp_doc,
+             "apply_jvp(primals, tangents)\n--\n\n"
+             "Forward mode into the active trace; a tangent may be None (zero). Returns (outputs, output tangents).");
 
 static PyObject *graph_apply_jvp(PyObject *self, PyObject *args)
 {
@@ -195,9 +199,10 @@ static PyObject *graph_apply_jvp(PyObject *self, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(apply_vmap_doc, "apply_vmap(leaves, mapped, size)\n--\n\n"
-                             "Batches into the active trace: leaves with mapped[i] have a leading axis of extent size. Returns\n"
-                             "(outputs, which of them have the axis).");
+PyDoc_STRVAR(apply_vmap_doc,
+             "apply_vmap(leaves, mapped, size)\n--\n\n"
+             "Batches into the active trace: leaves with mapped[i] have a leading axis of extent size. Returns\n"
+             "(outputs, which of them have the axis).");
 
 static PyObject *bool_tuple(int count, const bool *flags)
 {
@@ -228,7 +233,8 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
         if (status != QB_OK)
             qbpy_raise(state, status);
         else
-            result = Py_BuildValue("NN", tracer_list(state, trace, count, outputs, NULL), bool_tuple(count, outputs_mapped));
+            result =
+                Py_BuildValue("NN", tracer_list(state, trace, count, outputs, NULL), bool_tuple(count, outputs_mapped));
     }
     PyMem_Free(arguments);
     PyMem_Free(mapped);
@@ -269,9 +275,11 @@ static PyObject *graph_vjp(PyObject *self, PyObject *wrt)
     return derive(self, wrt, qb_graph_vjp);
 }
 
-PyDoc_STRVAR(split_doc, "split(late_inputs, early_outputs)\n--\n\n"
-                        "(early, late): early computes the first outputs and residuals from the inputs that are not late; late computes\n"
-                        "the other outputs from residuals and late inputs.");
+PyDoc_STRVAR(
+    split_doc,
+    "split(late_inputs, early_outputs)\n--\n\n"
+    "(early, late): early computes the first outputs and residuals from the inputs that are not late; late computes\n"
+    "the other outputs from residuals and late inputs.");
 
 static PyObject *graph_split(PyObject *self, PyObject *args)
 {
@@ -337,7 +345,8 @@ static PyObject *types_of(PyObject *self, int count, const qb_value *values)
     PyObject *list = PyList_New(count);
     for (int i = 0; list && i < count; i++) {
         const qb_value_info *info = &graph_of(self)->values[values[i]];
-        PyObject *pair = Py_BuildValue("NN", qbpy_shape_tuple(info->rank, info->shape), qbpy_dtype_object(state, info->dtype));
+        PyObject *pair =
+            Py_BuildValue("NN", qbpy_shape_tuple(info->rank, info->shape), qbpy_dtype_object(state, info->dtype));
         if (!pair)
             Py_CLEAR(list);
         else
@@ -390,7 +399,8 @@ static PyMethodDef graph_methods[] = {
     {"apply", graph_apply, METH_O, apply_doc},
     {"apply_jvp", graph_apply_jvp, METH_VARARGS, apply_jvp_doc},
     {"apply_vmap", graph_apply_vmap, METH_VARARGS, apply_vmap_doc},
-    {"gradient", graph_gradient, METH_O, "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
+    {"gradient", graph_gradient, METH_O,
+     "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
     {"jvp", graph_jvp, METH_O, "jvp(wrt)\n--\n\nThe graph with tangents: see qb_graph_jvp."},
     {"vjp", graph_vjp, METH_O, "vjp(wrt)\n--\n\nThe graph with cotangents: see qb_graph_vjp."},
     {"split", graph_split, METH_VARARGS, split_doc},
@@ -431,7 +441,9 @@ static void program_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(program_run_doc, "run(tensors)\n--\n\nRuns on a sequence of Tensors of exactly the input types; returns a list of Tensors.");
+PyDoc_STRVAR(
+    program_run_doc,
+    "run(tensors)\n--\n\nRuns on a sequence of Tensors of exactly the input types; returns a list of Tensors.");
 
 static PyObject *program_run(PyObject *self, PyObject *tensors)
 {
@@ -453,10 +465,8 @@ static PyObject *program_run(PyObject *self, PyObject *tensors)
         PyErr_Format(PyExc_TypeError, "run: expected %d Tensors", program->input_count);
     } else {
         qb_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = qb_run(program->program, all, outputs);
-        Py_END_ALLOW_THREADS
-        result = status == QB_OK ? PyList_New(program->output_count) : qbpy_raise(state, status);
+        Py_BEGIN_ALLOW_THREADS status = qb_run(program->program, all, outputs);
+        Py_END_ALLOW_THREADS result = status == QB_OK ? PyList_New(program->output_count) : qbpy_raise(state, status);
         for (int i = 0; status == QB_OK && i < program->output_count; i++) {
             PyObject *wrapped = result ? qbpy_tensor_wrap(state, outputs[i], program->weak[i]) : NULL;
             if (!result)
@@ -502,13 +512,17 @@ static PyType_Spec program_spec = {
 
 /* ---- Devices */
 
-PyDoc_STRVAR(check_device_doc, "check_device(name)\n--\n\nThe name, if a program can be compiled for that device; an error that says why not.");
+PyDoc_STRVAR(
+    check_device_doc,
+    "check_device(name)\n--\n\nThe name, if a program can be compiled for that device; an error that says why not.");
 
 static PyObject *check_device(PyObject *module, PyObject *name)
 {
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
     if (!text)
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "a device is named by a str, got %s", Py_TYPE(name)->tp_name);
+        return PyErr_Occurred()
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "a device is named by a str, got %s", Py_TYPE(name)->tp_name);
     qb_status status = qb_device_check(text);
     return status == QB_OK ? Py_NewRef(name) : qbpy_raise(qbpy_state_of(module), status);
 }
@@ -535,10 +549,12 @@ static PyMethodDef functions[] = {
 int qbpy_graph_install(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
-    if (PyModule_AddFunctions(module, functions) < 0 || PyModule_AddStringConstant(module, "version", QB_VERSION_STRING) < 0)
+    if (PyModule_AddFunctions(module, functions) < 0 ||
+        PyModule_AddStringConstant(module, "version", QB_VERSION_STRING) < 0)
         return -1;
     if (!(state->graph_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &graph_spec, NULL)) ||
         !(state->program_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &program_spec, NULL)))
         return -1;
-    return PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0 ? -1 : 0;
+    return PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0 ? -1
+                                                                                                                : 0;
 }

@@ -23,11 +23,12 @@ PyObject *qbpy_tracer_escaped(qbpy_state *state, PyObject *object)
 {
     const qbpy_trace_tensor *tracer = (qbpy_trace_tensor *)object;
     const qb_value_info *info = &tracer->trace->graph->values[tracer->value];
-    PyErr_Format(state->TracerError,
-                 "a tracer (%s) was used after the function that it belongs to had been traced, or in another thread: it "
-                 "escaped through a global variable, a container or a closure. Return the value from the function instead "
-                 "(has_aux=True for values beside the result)",
-                 qb_print_type(info->dtype, info->rank, info->shape).text);
+    PyErr_Format(
+        state->TracerError,
+        "a tracer (%s) was used after the function that it belongs to had been traced, or in another thread: it "
+        "escaped through a global variable, a container or a closure. Return the value from the function instead "
+        "(has_aux=True for values beside the result)",
+        qb_print_type(info->dtype, info->rank, info->shape).text);
     return NULL;
 }
 
@@ -149,7 +150,8 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
                         .weak = weak,
                         .parameter = parameters};
         qb_status status = qb_function_build(&call);
-        result = status == QB_OK ? qbpy_tracer_wrap(state, trace, call.result, call.result_weak) : qbpy_raise(state, status);
+        result =
+            status == QB_OK ? qbpy_tracer_wrap(state, trace, call.result, call.result_weak) : qbpy_raise(state, status);
     }
     if (operand_count > FEW) {
         PyMem_Free(values);
@@ -260,9 +262,11 @@ static PyObject *finish(qbpy_state *state, qbpy_trace *trace, PyObject *outputs)
     return graph;
 }
 
-PyDoc_STRVAR(trace_doc, "record(call, leaves, names=None)\n--\n\n"
-                        "Runs call(tracers) with one tracer for each leaf (anything with shape and dtype) in a new trace, and returns\n"
-                        "(Graph of the leaves that call returned, list of captured tracers of enclosing traces).");
+PyDoc_STRVAR(
+    trace_doc,
+    "record(call, leaves, names=None)\n--\n\n"
+    "Runs call(tracers) with one tracer for each leaf (anything with shape and dtype) in a new trace, and returns\n"
+    "(Graph of the leaves that call returned, list of captured tracers of enclosing traces).");
 
 static PyObject *trace_function(PyObject *module, PyObject *args)
 {
@@ -356,10 +360,11 @@ static PyObject *tracer_repr(PyObject *self)
 
 PyObject *qbpy_tracer_has_no_value(PyObject *self, const char *what)
 {
-    PyErr_Format(qbpy_state_of_object(self)->TracerError,
-                 "%s of a TraceTensor (%s): while a function is traced, its arrays have no values. Choose between values with "
-                 "where, between computations with cond; return the value (has_aux=True) to read it after the call",
-                 what, tracer_text(self).text);
+    PyErr_Format(
+        qbpy_state_of_object(self)->TracerError,
+        "%s of a TraceTensor (%s): while a function is traced, its arrays have no values. Choose between values with "
+        "where, between computations with cond; return the value (has_aux=True) to read it after the call",
+        what, tracer_text(self).text);
     return NULL;
 }
 
@@ -419,7 +424,8 @@ static PyObject *tracer_shape(PyObject *self, void *unused)
 static PyObject *tracer_dtype(PyObject *self, void *unused)
 {
     (void)unused;
-    return qbpy_dtype_object(qbpy_state_of_object(self), qb_graph_dtype(tracer_of(self)->trace->graph, tracer_of(self)->value));
+    return qbpy_dtype_object(qbpy_state_of_object(self),
+                             qb_graph_dtype(tracer_of(self)->trace->graph, tracer_of(self)->value));
 }
 
 static PyObject *tracer_ndim(PyObject *self, void *unused)
@@ -453,7 +459,8 @@ static PyGetSetDef tracer_getset[] = {
     {"dtype", tracer_dtype, NULL, "The dtype of the elements.", NULL},
     {"ndim", tracer_ndim, NULL, "The number of axes.", NULL},
     {"size", tracer_size, NULL, "The number of elements.", NULL},
-    {"weak", tracer_weak, NULL, "Whether it is made of Python numbers only, and takes the dtype of the array it meets.", NULL},
+    {"weak", tracer_weak, NULL, "Whether it is made of Python numbers only, and takes the dtype of the array it meets.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

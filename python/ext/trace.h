@@ -1,9 +1,9 @@
 /* Tracing: running a Python function on tracers, which record every operation in a graph.
  *
- * Traces nest: a transform called while another function is being traced opens an inner trace, whose graph is inlined into the outer one
- * when it is done. Every operation that has a tracer among its operands is recorded in the innermost active trace. A tracer of an
- * enclosing trace that is met there becomes a capture: one more input of the inner graph, which stands for the outer value when the
- * graph is inlined (qbpy_trace_lift is the one place where that happens). */
+ * Traces nest: a transform called while another function is being traced opens an inner trace, whose graph is inlined
+ * into the outer one when it is done. Every operation that has a tracer among its operands is recorded in the innermost
+ * active trace. A tracer of an enclosing trace that is met there becomes a capture: one more input of the inner graph,
+ * which stands for the outer value when the graph is inlined (qbpy_trace_lift is the one place where that happens). */
 #ifndef QUABLA_EXT_TRACE_H
 #define QUABLA_EXT_TRACE_H
 
@@ -12,8 +12,7 @@
 
 /* A graph under construction. */
 typedef struct qbpy_trace {
-    PyObject_HEAD
-    qb_graph *graph;
+    PyObject_HEAD qb_graph *graph;
     struct qbpy_trace *parent; /* the enclosing trace, or NULL */
     bool active;               /* on the thread's stack of traces */
     PyObject *captures;        /* list of TraceTensors of enclosing traces, one for each input after the arguments */
@@ -23,8 +22,7 @@ typedef struct qbpy_trace {
 
 /* A value of a trace. Has no elements. */
 typedef struct qbpy_trace_tensor {
-    PyObject_HEAD
-    qbpy_trace *trace; /* owned */
+    PyObject_HEAD qbpy_trace *trace; /* owned */
     qb_value value;
     bool weak;
     PyObject *weakrefs;
@@ -41,7 +39,8 @@ void qbpy_tracer_type(PyObject *tracer, qb_type *out);
 /* Whether a trace is active on this thread. */
 bool qbpy_is_tracing(void);
 
-/* Records a call in the innermost active trace. operands[i]: NULL (absent), a TraceTensor, a Tensor, or a Python number. */
+/* Records a call in the innermost active trace. operands[i]: NULL (absent), a TraceTensor, a Tensor, or a Python
+ * number. */
 PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                            int operand_count, PyObject *const *operands);
 
@@ -53,15 +52,13 @@ PyObject *qbpy_tracer_escaped(qbpy_state *state, PyObject *tracer);
 
 /* A finished graph as a Python object. */
 typedef struct qbpy_graph {
-    PyObject_HEAD
-    qb_graph *graph;
+    PyObject_HEAD qb_graph *graph;
     bool *weak; /* of each output */
 } qbpy_graph;
 
 /* A compiled program as a Python object. */
 typedef struct qbpy_program {
-    PyObject_HEAD
-    qb_program *program;
+    PyObject_HEAD qb_program *program;
     int input_count, output_count;
     bool *weak; /* of each output */
 } qbpy_program;
@@ -69,7 +66,8 @@ typedef struct qbpy_program {
 PyObject *qbpy_graph_wrap(qbpy_state *state, qb_graph *stolen, const bool *weak);
 int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program */
 
-/* The value that stands for a leaf (TraceTensor, Tensor, number) in the innermost active trace; QB_FAILED with an exception set. */
+/* The value that stands for a leaf (TraceTensor, Tensor, number) in the innermost active trace; QB_FAILED with an
+ * exception set. */
 qb_value qbpy_trace_value(qbpy_state *state, qbpy_trace *trace, PyObject *leaf, bool *weak);
 qbpy_trace *qbpy_current_trace(void); /* borrowed; NULL when none is active */
 PyObject *qbpy_tracer_wrap(qbpy_state *state, qbpy_trace *trace, qb_value value, bool weak);

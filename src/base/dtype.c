@@ -32,7 +32,8 @@ char qb_dtype_kind(qb_dtype dtype)
     return dtypes[dtype].kind;
 }
 
-/* The signed integer dtype that holds both int32 and uint32, and the general "next wider signed" of a size; QB_DTYPE_COUNT: none. */
+/* The signed integer dtype that holds both int32 and uint32, and the general "next wider signed" of a size;
+ * QB_DTYPE_COUNT: none. */
 static qb_dtype signed_of_size(size_t size)
 {
     for (int i = 0; i < QB_DTYPE_COUNT; i++)
@@ -111,7 +112,8 @@ double qb_dtype_load(qb_dtype dtype, const void *element)
 {
     switch (dtype) {
 #define DTYPE(enumerator, type, name, kind)                                                                            \
-    case QB_##enumerator: return (double)*(const type *)element;
+    case QB_##enumerator:                                                                                              \
+        return (double)*(const type *)element;
 #include "base/dtype.def"
 #undef DTYPE
     case QB_DTYPE_COUNT: break;

@@ -17,8 +17,8 @@ static inline bool qb_dtype_is_integer(qb_dtype dtype)
     return qb_dtype_kind(dtype) == 'i' || qb_dtype_kind(dtype) == 'u';
 }
 
-/* The dtype that two strong arrays meet in: bool and integers convert to the other's wider or floating type. QB_ERROR_VALUE for
- * two floating types, and for a signed integer with uint64: the message names both and astype. */
+/* The dtype that two strong arrays meet in: bool and integers convert to the other's wider or floating type.
+ * QB_ERROR_VALUE for two floating types, and for a signed integer with uint64: the message names both and astype. */
 qb_status qb_dtype_promote(const char *operation, qb_dtype a, qb_dtype b, qb_dtype *out);
 
 /* Stores the number as an element of `dtype` (as the convert kernel would). */

@@ -1,7 +1,7 @@
 /* Failing: a status code returned, a message kept for the calling thread.
  *
- * `return qb_fail(QB_ERROR_VALUE, "...")` is the one way to report an error; QB_TRY passes one on. Messages say what was given,
- * what was expected, and the way out; the Python package turns status into exception in one place. */
+ * `return qb_fail(QB_ERROR_VALUE, "...")` is the one way to report an error; QB_TRY passes one on. Messages say what
+ * was given, what was expected, and the way out; the Python package turns status into exception in one place. */
 #ifndef QB_BASE_STATUS_H
 #define QB_BASE_STATUS_H
 

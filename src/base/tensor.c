@@ -12,13 +12,13 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
     if (rank < 0 || rank > QB_MAX_RANK)
         return qb_fail(QB_ERROR_VALUE, "an array of rank %d: ranks go from 0 to %d", rank, QB_MAX_RANK);
     /* Extents of 0 are left out of the bound: no product of some of the extents overflows either, as strides need it. */
-    int64_t size = 1, limit = INT64_MAX / 4 / (int64_t)element_size;
+    int64_t size = 1, bytes = (int64_t)element_size;
     bool empty = false;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)
             return qb_fail(QB_ERROR_VALUE, "shape %s: extents cannot be negative", qb_print_shape(rank, shape).text);
         empty = empty || shape[i] == 0;
-        if (shape[i] != 0 && size > limit / shape[i])
+        if (shape[i] != 0 && (__builtin_mul_overflow(bytes, shape[i], &bytes) || bytes > INT64_MAX / 4))
             return qb_fail(QB_ERROR_VALUE, "shape %s: too many elements for this machine",
                            qb_print_shape(rank, shape).text);
         size *= shape[i] != 0 ? shape[i] : 1;

@@ -1,6 +1,7 @@
 /* Tensors: reference-counted, immutable, contiguous arrays.
  *
- * Header, shape and elements are one allocation on a 64-byte boundary, so that a small result costs one call of the allocator. */
+ * Header, shape and elements are one allocation on a 64-byte boundary, so that a small result costs one call of the
+ * allocator. */
 #ifndef QB_BASE_TENSOR_H
 #define QB_BASE_TENSOR_H
 

@@ -45,6 +45,10 @@ qb_status qb_text_take(qb_text *text, char **out)
 void qb_text_add_number(qb_text *text, double number, bool single)
 {
     char digits[40];
+    if (fabs(number) < 1e6 && number == trunc(number)) {
+        qb_text_add(text, "%.0f", number); /* 10, not 1e+01 */
+        return;
+    }
     for (int precision = 1; precision <= 17; precision++) {
         (void)snprintf(digits, sizeof digits, "%.*g", precision, number);
         bool same = single ? strtof(digits, NULL) == (float)number : strtod(digits, NULL) == number;

@@ -8,7 +8,13 @@
 
 #include <cblas.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#define DGEMM QB_BLAS(cblas_dgemm)
+#define SGEMM QB_BLAS(cblas_sgemm)
+#define DGEMV QB_BLAS(cblas_dgemv)
+#define SGEMV QB_BLAS(cblas_sgemv)
 
 enum method { METHOD_ZERO, METHOD_LOOP, METHOD_GEMV, METHOD_GEMM };
 
@@ -48,9 +54,9 @@ static void run_gemm(const qb_product *d, const void *a, const void *b, void *c)
     int lda = (int)la.leading, ldb = (int)lb.leading;
     CBLAS_TRANSPOSE ta = la.transposed ? CblasTrans : CblasNoTrans, tb = lb.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
-        QB_BLAS(cblas_dgemm)(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, n);
+        DGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, n);
     else
-        QB_BLAS(cblas_sgemm)(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, c, n);
+        SGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, c, n);
 }
 
 /* matrix (rows x columns) times vector; the result is contiguous */
@@ -67,14 +73,19 @@ static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
     int stored_rows = (int)(l.transposed ? d->shape.k : rows), stored_columns = (int)(l.transposed ? rows : d->shape.k);
     CBLAS_TRANSPOSE t = l.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
-        QB_BLAS(cblas_dgemv)
-        (CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
+        DGEMV(CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
     else
-        QB_BLAS(cblas_sgemv)
-        (CblasRowMajor, t, stored_rows, stored_columns, 1.0f, matrix, leading, vector, step, 0.0f, c, 1);
+        SGEMV(CblasRowMajor, t, stored_rows, stored_columns, 1.0f, matrix, leading, vector, step, 0.0f, c, 1);
 }
 
 /* ---- Choice and entry */
+
+static void use_one_thread(void)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&done))
+        QB_BLAS_SET_THREADS(1);
+}
 
 /* Below this number of multiplications the call of BLAS costs more than the loop. */
 enum { LOOP_LIMIT = 150 };
@@ -96,7 +107,7 @@ void qb_product_prepare(qb_product *dot)
         dot->method = METHOD_GEMM;
     dot->loop = qb_loops()->product[dot->dtype];
     if (dot->method >= METHOD_GEMV)
-        QB_BLAS_SET_THREADS(1);
+        use_one_thread();
 }
 
 const char *qb_product_method(const qb_product *dot)
@@ -117,7 +128,7 @@ static void run_one(const qb_product *d, const void *a, const void *b, void *c)
 
 void qb_product_run(const qb_product *d, char *const *slots)
 {
-    int64_t size = (int64_t)qb_dtype_size(d->dtype), index[32] = {0};
+    int64_t size = (int64_t)qb_dtype_size(d->dtype), index[QB_MAX_RANK] = {0};
     if (d->shape.m == 0 || d->shape.n == 0)
         return;
     const char *a = slots[d->a] + d->a_offset * size, *b = slots[d->b] + d->b_offset * size;

@@ -1,7 +1,7 @@
 /* Sine, cosine, tangent.
  *
- * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision, and fused products make the
- * first two steps exact (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
+ * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision. A fused product takes q times
+ * the first part off exactly; what the second subtraction rounds away is kept (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
  * "IA-64 and Elementary Functions", 2000). That holds up to the bound of qb_trig_is_near, where multiples of pi/2 that
  * come close to a representable number are still resolved; arguments beyond it, and machines without a fused product,
  * take the C library's functions, lane by lane. Coefficients come from tools/fit_polynomials.py. */
@@ -26,10 +26,12 @@ QB_INLINE qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
 {
     double shifted = qb_fma_f64(magnitude, 0x1.45f306dc9c883p-1, QB_SHIFT_F64);
     double k = shifted - QB_SHIFT_F64;
-    double high = qb_fma_f64(-k, 0x1.921fb54442d18p+0, magnitude);
-    double r = qb_fma_f64(-k, 0x1.1a62633145c07p-54, high);
-    double low = qb_fma_f64(-k, 0x1.1a62633145c07p-54, high - r);
-    low = qb_fma_f64(-k, -0x1.f1976b7ed8fbcp-110, low);
+    double first = qb_fma_f64(-k, 0x1.921fb54442d18p+0, magnitude);
+    double second = k * 0x1.1a62633145c07p-54;
+    double r = first - second, back = r - first;
+    double error = (first - (r - back)) - (second + back);
+    double rest = qb_fma_f64(k, -0x1.f1976b7ed8fbcp-110, qb_fma_f64(k, 0x1.1a62633145c07p-54, -second));
+    double low = error - rest;
     return (qb_trig_argument_f64){qb_bits_f64(shifted), r, low};
 }
 
@@ -106,10 +108,12 @@ QB_INLINE qb_trig_argument_f32 qb_trig_reduce_f32(float magnitude)
 {
     float shifted = qb_fma_f32(magnitude, 0x1.45f306p-1f, QB_SHIFT_F32);
     float k = shifted - QB_SHIFT_F32;
-    float high = qb_fma_f32(-k, 0x1.921fb6p+0f, magnitude);
-    float r = qb_fma_f32(-k, -0x1.777a5cp-25f, high);
-    float low = qb_fma_f32(-k, -0x1.777a5cp-25f, high - r);
-    low = qb_fma_f32(-k, -0x1.ee59dap-50f, low);
+    float first = qb_fma_f32(-k, 0x1.921fb6p+0f, magnitude);
+    float second = k * -0x1.777a5cp-25f;
+    float r = first - second, back = r - first;
+    float error = (first - (r - back)) - (second + back);
+    float rest = qb_fma_f32(k, -0x1.ee59dap-50f, qb_fma_f32(k, -0x1.777a5cp-25f, -second));
+    float low = error - rest;
     return (qb_trig_argument_f32){qb_bits_f32(shifted), r, low};
 }
 

@@ -53,7 +53,8 @@ bool qb_attribute_equal(const qb_attribute *a, const qb_attribute *b)
         return false;
     switch (a->kind) {
     case QB_ATTRIBUTE_INT:
-    case QB_ATTRIBUTE_NUMBER: return a->integer == b->integer; /* numbers by their bits: -0.0 is not 0.0, NaN is itself */
+    case QB_ATTRIBUTE_NUMBER:
+        return a->integer == b->integer; /* numbers by their bits: -0.0 is not 0.0, NaN is itself */
     case QB_ATTRIBUTE_INTS:
         return a->count == b->count &&
                (a->count == 0 || memcmp(a->integers, b->integers, (size_t)a->count * sizeof *a->integers) == 0);
@@ -171,8 +172,8 @@ static qb_status append(qb_graph *graph, const candidate *c, const qb_type *type
         if (!shape)
             return qb_fail_memory();
         memcpy(shape, types[i].shape, (size_t)types[i].rank * sizeof *shape);
-        graph->values[graph->value_count + i] = (qb_value_info){
-            .shape = shape, .node = graph->node_count, .dtype = types[i].dtype, .rank = types[i].rank};
+        graph->values[graph->value_count + i] =
+            (qb_value_info){.shape = shape, .node = graph->node_count, .dtype = types[i].dtype, .rank = types[i].rank};
     }
     qb_node *node = &graph->nodes[graph->node_count];
     int32_t *bucket = &graph->buckets[c->hash & (uint32_t)(graph->bucket_count - 1)];
@@ -220,7 +221,8 @@ bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
         if (operands[i] == QB_FAILED)
             return false;
         if (operands[i] < 0 || operands[i] >= graph->value_count) {
-            (void)qb_graph_fail(graph, qb_fail(QB_ERROR_INTERNAL, "%s: operand %d is not a value of the graph", op->name, i));
+            (void)qb_graph_fail(graph,
+                                qb_fail(QB_ERROR_INTERNAL, "%s: operand %d is not a value of the graph", op->name, i));
             return false;
         }
     }

@@ -78,7 +78,8 @@ static qb_status check_value(const qb_graph *graph, qb_value value)
     return QB_OK;
 }
 
-qb_status qb_graph_input(qb_graph *graph, const char *name, qb_dtype dtype, int rank, const int64_t *shape, qb_value *out)
+qb_status qb_graph_input(qb_graph *graph, const char *name, qb_dtype dtype, int rank, const int64_t *shape,
+                         qb_value *out)
 {
     int64_t size;
     QB_TRY(qb_shape_size(rank, shape, qb_dtype_size(dtype), &size));

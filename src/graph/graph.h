@@ -1,15 +1,17 @@
 /* The intermediate representation: a pure function as a graph of primitive operations.
  *
  * Invariants (verify.c checks them):
- * - Values are small integer ids, numbered in the order in which their nodes were made, so operands have smaller ids than results:
- *   any walk over ids is topological, and a transform's map from old to new values is an array.
- * - Building is hash-consed: the same operation on the same operands with the same attributes is the same node (inputs, and
- *   operations flagged QB_OP_UNIQUE, excepted). Every rebuild of a graph is therefore common-subexpression elimination.
+ * - Values are small integer ids, numbered in the order in which their nodes were made, so operands have smaller ids
+ * than results: any walk over ids is topological, and a transform's map from old to new values is an array.
+ * - Building is hash-consed: the same operation on the same operands with the same attributes is the same node (inputs,
+ * and operations flagged QB_OP_UNIQUE, excepted). Every rebuild of a graph is therefore common-subexpression
+ * elimination.
  * - Shapes are explicit: nothing broadcasts by itself.
  * - A graph only grows. Once shared (a sub-graph, a cached trace) it is never changed again.
  *
- * Failure is sticky within a rule: qb_emit returns QB_FAILED and remembers the first failure in `status`; given QB_FAILED as an
- * operand it returns QB_FAILED at once. Rules can so be written as formulas; whoever drives them asks qb_graph_take_status once.
+ * Failure is sticky within a rule: qb_emit returns QB_FAILED and remembers the first failure in `status`; given
+ * QB_FAILED as an operand it returns QB_FAILED at once. Rules can so be written as formulas; whoever drives them asks
+ * qb_graph_take_status once.
  *
  * No operation is named in this folder. */
 #ifndef QB_GRAPH_GRAPH_H
@@ -32,7 +34,8 @@ typedef struct qb_type {
     int64_t shape[QB_MAX_RANK];
 } qb_type;
 
-/* Attributes are data: a node has one for each field that its op declares, and comparing, hashing, printing are generic. */
+/* Attributes are data: a node has one for each field that its op declares, and comparing, hashing, printing are
+ * generic. */
 typedef enum qb_attribute_kind {
     QB_ATTRIBUTE_INT,    /* integer: an axis, a count, a flag, a dtype */
     QB_ATTRIBUTE_INTS,   /* integers[count]: axes, a shape */
@@ -68,7 +71,7 @@ typedef struct qb_node {
     const qb_attribute *attributes; /* op->attribute_count of them */
     int32_t operands;               /* offset into graph->operands */
     int32_t operand_count;
-    qb_value result;      /* the first result; results have consecutive ids */
+    qb_value result; /* the first result; results have consecutive ids */
     int32_t result_count;
     int32_t next_in_bucket; /* of the hash table; -1 ends */
     uint32_t hash;
@@ -130,7 +133,8 @@ static inline void qb_type_set(qb_type *type, qb_dtype dtype, int rank, const in
 
 /* ---- Building */
 
-/* Appends the operation, or finds it: the first result's id. The op's inference rule validates operands and attributes. */
+/* Appends the operation, or finds it: the first result's id. The op's inference rule validates operands and attributes.
+ */
 qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
                  const qb_attribute *attributes);
 /* As qb_emit, all results stored. */
@@ -154,7 +158,8 @@ qb_status qb_inline(const qb_graph *source, qb_graph *target, const qb_value *ar
 /* A new graph with inputs of the same names and types, and nothing else. */
 qb_status qb_graph_like(const qb_graph *source, qb_graph **out);
 
-/* live[v]: whether value v is needed for the given outputs (values of a node count together). `live` has value_count entries. */
+/* live[v]: whether value v is needed for the given outputs (values of a node count together). `live` has value_count
+ * entries. */
 void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outputs, bool *live);
 
 /* Checks every invariant; QB_ERROR_INTERNAL with the node named. */

@@ -4,8 +4,8 @@
  *     %3 = reduce_sum(%2) axes=[0] : float64[]
  *     return %3
  *
- * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed; inputs always
- * are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. */
+ * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed;
+ * inputs always are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. */
 #include "base/allocate.h"
 #include "base/text.h"
 #include "graph/graph.h"

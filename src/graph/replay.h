@@ -1,7 +1,7 @@
 /* Replaying a graph into another: the walk that inlining, simplification and every transform share.
  *
- * The live nodes of `source` are visited in topological order with their operands mapped to values of `target`; the visitor makes
- * whatever stands for the node there and stores its results into the map. */
+ * The live nodes of `source` are visited in topological order with their operands mapped to values of `target`; the
+ * visitor makes whatever stands for the node there and stores its results into the map. */
 #ifndef QB_GRAPH_REPLAY_H
 #define QB_GRAPH_REPLAY_H
 
@@ -10,8 +10,8 @@
 typedef struct qb_replay {
     const qb_graph *source;
     qb_graph *target;
-    qb_value *map; /* of each value of source; QB_NONE where not mapped yet */
-    bool *live;    /* values that the outputs need */
+    qb_value *map;      /* of each value of source; QB_NONE where not mapped yet */
+    bool *live;         /* values that the outputs need */
     qb_value *operands; /* scratch: the mapped operands of the node at hand */
 } qb_replay;
 
@@ -20,7 +20,8 @@ qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *t
                           int output_count, const qb_value *outputs);
 void qb_replay_end(qb_replay *replay);
 
-/* The next live node after `index` that is not an input (start with -1), its operands mapped into replay->operands; -1 at the end. */
+/* The next live node after `index` that is not an input (start with -1), its operands mapped into replay->operands; -1
+ * at the end. */
 int32_t qb_replay_next(qb_replay *replay, int32_t index);
 
 /* Emits the node unchanged and maps its results. */

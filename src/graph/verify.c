@@ -9,7 +9,9 @@ static qb_status fault(const qb_node *node, const char *what)
 
 static qb_status verify_types(const qb_graph *graph, const qb_node *node)
 {
-    enum { MOST = 64 }; /* wider nodes were inferred when they were built; checking them again costs more than it shows */
+    enum {
+        MOST = 64
+    }; /* wider nodes were inferred when they were built; checking them again costs more than it shows */
     if (node->operand_count + node->result_count > MOST)
         return QB_OK;
     qb_type types[MOST];
@@ -20,7 +22,8 @@ static qb_status verify_types(const qb_graph *graph, const qb_node *node)
     QB_TRY(node->op->infer(&inference));
     for (int i = 0; i < node->result_count; i++) {
         const qb_value_info *info = &graph->values[node->result + i];
-        if (info->dtype != results[i].dtype || !qb_shape_equal(info->rank, info->shape, results[i].rank, results[i].shape))
+        if (info->dtype != results[i].dtype ||
+            !qb_shape_equal(info->rank, info->shape, results[i].rank, results[i].shape))
             return fault(node, "the result's type is not what the op infers");
     }
     return QB_OK;

@@ -348,8 +348,30 @@ static void reverse_batch(qb_rule *r)
 
 VIEW(reverse, "Back to front along some axes", .attribute_count = 1, .attribute_name = {"axes"});
 
+/* Ascending axes that stand in one of two ascending lists only. */
+static int unpaired_axes(int count, const int64_t *axes, const qb_attribute *others, int64_t *out)
+{
+    int found = 0, i = 0, j = 0;
+    while (i < count || j < others->count) {
+        if (j == others->count || (i < count && axes[i] < others->integers[j]))
+            out[found++] = axes[i++];
+        else if (i == count || others->integers[j] < axes[i])
+            out[found++] = others->integers[j++];
+        else
+            i++, j++;
+    }
+    return found;
+}
+
 qb_value qb_reverse(qb_graph *graph, qb_value a, int count, const int64_t *axes)
 {
+    int64_t both[QB_MAX_RANK];
+    if (a >= 0 && count > 0 && qb_node_of(graph, a)->op == &qb_op_reverse) {
+        const qb_node *inner = qb_node_of(graph, a);
+        count = unpaired_axes(count, axes, &inner->attributes[0], both);
+        axes = both;
+        a = qb_operand(graph, inner, 0);
+    }
     if (count == 0)
         return a;
     qb_attribute attribute = qb_ints(count, axes);

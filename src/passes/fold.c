@@ -1,8 +1,9 @@
-/* Folding: elementwise operations on constants are computed now, and on repeated values they are computed before the repetition.
+/* Folding: elementwise operations on constants are computed now, and on repeated values they are computed before the
+ * repetition.
  *
- * An elementwise node whose operands are all broadcasts of equal shapes along equal axes (a single number fits any) becomes the
- * broadcast of the node on what they repeat; a node on scalar constants becomes a scalar constant, by the very kernel that would
- * compute it at run time, so folding never changes a bit. */
+ * An elementwise node whose operands are all broadcasts of equal shapes along equal axes (a single number fits any)
+ * becomes the broadcast of the node on what they repeat; a node on scalar constants becomes a scalar constant, by the
+ * very kernel that would compute it at run time, so folding never changes a bit. */
 #include "passes/passes.h"
 
 /* What an operand repeats: the operand of a broadcast, or a scalar itself. */
@@ -12,8 +13,8 @@ static qb_value repeated(const qb_graph *graph, qb_value value)
     return node->op == &qb_op_broadcast ? qb_operand(graph, node, 0) : value;
 }
 
-/* The broadcast that the others must agree with: of the operand that repeats more than a number; QB_NONE if there is none, QB_FAILED
- * if two disagree or an operand repeats nothing. */
+/* The broadcast that the others must agree with: of the operand that repeats more than a number; QB_NONE if there is
+ * none, QB_FAILED if two disagree or an operand repeats nothing. */
 static qb_value common_broadcast(const qb_graph *graph, int count, const qb_value *operands)
 {
     qb_value common = QB_NONE;
@@ -42,7 +43,8 @@ static qb_value compute_scalar(qb_graph *graph, const qb_node *node, const qb_va
     const void *data[3] = {NULL, NULL, NULL};
     if (node->op->lane == QB_LANE_NONE)
         return QB_NONE;
-    int typed = node->operand_count - 1; /* the operand whose dtype the kernel goes by: the last (select's first is bool) */
+    int typed =
+        node->operand_count - 1; /* the operand whose dtype the kernel goes by: the last (select's first is bool) */
     for (int i = 0; i < node->operand_count; i++) {
         const qb_node *operand = qb_node_of(graph, operands[i]);
         if (operand->op != &qb_op_constant)

@@ -3,7 +3,6 @@
 
 #include "passes/passes.h"
 
-
 static const struct {
     const char *name;
     qb_pass_visit visit;

@@ -1,5 +1,5 @@
-/* Simplification: asks each op whether its operands allow something simpler (a product with 1, a view of one number repeated, ...).
- * Which identities hold is the op's knowledge and stands with the op. */
+/* Simplification: asks each op whether its operands allow something simpler (a product with 1, a view of one number
+ * repeated, ...). Which identities hold is the op's knowledge and stands with the op. */
 #include "passes/passes.h"
 
 qb_status qb_simplify_visit(qb_replay *replay, const qb_node *node)

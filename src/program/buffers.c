@@ -130,12 +130,11 @@ qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
     return QB_OK;
 }
 
-qb_status qb_buffers_retire(qb_buffers *b, int32_t step)
+void qb_buffers_retire(qb_buffers *b, int32_t step)
 {
     for (int32_t v = b->dying[step]; v >= 0; v = b->next[v])
         if (b->size[v] > 0)
             give_back(b, b->plan->slots[b->plan->values[v].slot].offset, b->size[v]);
-    return QB_OK;
 }
 
 int32_t qb_buffers_slot(qb_buffers *b, int32_t v)

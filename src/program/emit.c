@@ -268,8 +268,7 @@ static qb_status define_slots(emitter *e)
 
 /* ---- Lanes of a block, and which loads are filled once a run */
 
-/* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once; many
- * live registers make it half as long. */
+/* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once. */
 static void adapt_lanes(emitter *e)
 {
     qb_kernel *kernel = &e->kernel;
@@ -584,7 +583,7 @@ qb_status qb_plan_emit(qb_plan *plan)
     QB_TRY(begin(&e, plan));
     for (e.unit = 0; e.unit < plan->unit_count; e.unit++) {
         QB_TRY(emit_step(&e, &plan->units[e.unit], &plan->steps[e.unit]));
-        QB_TRY(qb_buffers_retire(e.buffers, e.unit));
+        qb_buffers_retire(e.buffers, e.unit);
     }
     return QB_OK;
 }

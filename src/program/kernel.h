@@ -14,8 +14,8 @@
  * know; the fields after the line "execution" belong to the interpreter in src/cpu, which runs blocks of lanes.
  *
  * Invariants:
- * - Every register has one dtype in each kernel and is written before it is read. A register may serve several values
- * in turn; a result may share the register of a dying operand of the same element size.
+ * - A register is written before it is read. It may serve several values in turn, of any dtypes; a result may share the
+ * register of a dying operand of the same element size.
  * - A store's source is a register of its own, which lies in the stored memory itself ("bound"): storing is computing
  * there.
  * - Slots that a kernel reads and writes are distinct memory, with one exception: a store may take over the memory of a
@@ -115,7 +115,7 @@ typedef struct qb_kernel {
     /* execution: registers are entries of a table of addresses, `register_count` of them: bound ones first, then those
      * in scratch memory, then those of spread constants, then the reductions' stacks */
     qb_traversal traversal;
-    int32_t lanes; /* of a full block */
+    int32_t lanes; /* of a full block; more than QB_KERNEL_LANES only where a kernel has gathers and no instructions */
     int32_t register_count, bound_count, scratch_count;
     int32_t first_register; /* of this kernel in the program's table */
     int32_t scratch_stride; /* bytes between scratch registers */

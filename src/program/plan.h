@@ -168,7 +168,7 @@ qb_buffers *qb_buffers_begin(qb_plan *plan); /* NULL when memory is out */
 /* Gives the stored value a slot; `take_over` (-1: none) is a dying value whose memory it may have. */
 qb_status qb_buffers_define(qb_buffers *buffers, int32_t value, int32_t take_over);
 /* After step `step`: what nobody reads any more gives its memory back. */
-qb_status qb_buffers_retire(qb_buffers *buffers, int32_t step);
+void qb_buffers_retire(qb_buffers *buffers, int32_t step);
 /* The slot of a value that is stored or a leaf; -1 when memory is out. */
 int32_t qb_buffers_slot(qb_buffers *buffers, int32_t value);
 

@@ -150,16 +150,18 @@ static qb_status check_scalar_output(const qb_graph *graph)
         return qb_fail(QB_ERROR_VALUE, "grad requires a scalar output, and this function has no output");
     const qb_value_info *info = &graph->values[graph->outputs[0]];
     if (info->rank != 0 || !qb_dtype_is_floating(info->dtype))
-        return qb_fail(QB_ERROR_VALUE,
-                       "grad requires a scalar output, got %s of shape %s: reduce it with sum or mean, or use jacobian or vjp",
-                       qb_dtype_name(info->dtype), qb_print_shape(info->rank, info->shape).text);
+        return qb_fail(
+            QB_ERROR_VALUE,
+            "grad requires a scalar output, got %s of shape %s: reduce it with sum or mean, or use jacobian or vjp",
+            qb_dtype_name(info->dtype), qb_print_shape(info->rank, info->shape).text);
     return QB_OK;
 }
 
 static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
-    if (by && by->rank == 0) { /* one scalar: forward costs less than reverse, and nested derivatives share their streams */
+    if (by &&
+        by->rank == 0) { /* one scalar: forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w));

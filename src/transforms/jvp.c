@@ -6,7 +6,7 @@
 
 typedef struct walk {
     qb_replay replay;
-    qb_value *tangent; /* of each value of the source */
+    qb_value *tangent;          /* of each value of the source */
     qb_value *operand_tangents; /* scratch for the node at hand */
 } walk;
 

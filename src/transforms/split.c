@@ -14,7 +14,8 @@ typedef struct walk {
     int residual_count;
 } walk;
 
-/* Values so cheap to make from less that they are made again instead of kept: constants, and what a broadcast repeats. */
+/* Values so cheap to make from less that they are made again instead of kept: constants, and what a broadcast repeats.
+ */
 static bool is_remade(const qb_node *node)
 {
     return (node->op->flags & QB_OP_FLAT && node->operand_count == 0) || node->op == &qb_op_broadcast;
@@ -59,7 +60,8 @@ static qb_status begin(walk *w, const bool *late_input)
         arguments[i] = QB_NONE;
         w->depends[graph->inputs[i]] = late_input[i];
         if (!late_input[i])
-            status = qb_graph_input(w->early, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
+            status =
+                qb_graph_input(w->early, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
     }
     if (status == QB_OK)
         status = qb_replay_begin(&w->replay, graph, w->early, arguments, graph->output_count, graph->outputs);
@@ -113,7 +115,8 @@ static qb_status reorder_inputs(walk *w, int late_count)
     for (int i = 0; status == QB_OK && i < count; i++) {
         int from = i < residuals ? late_count + i : i - residuals;
         const qb_value_info *info = &w->late->values[w->late->inputs[from]];
-        status = qb_graph_input(ordered, w->late->input_names[from], info->dtype, info->rank, info->shape, &arguments[from]);
+        status =
+            qb_graph_input(ordered, w->late->input_names[from], info->dtype, info->rank, info->shape, &arguments[from]);
     }
     qb_value *outputs = arguments ? arguments + count : NULL;
     if (status == QB_OK)

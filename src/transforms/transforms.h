@@ -1,30 +1,33 @@
 /* Transforms: graph to graph, knowing no operation by name; each rule is the op's own (ops/).
  *
- * There is one derivative rule per op, forward. Reverse mode is forward mode, then the transpose of its linear part (Radul et al.,
- * "You Only Linearize Once", POPL 2023), so the two modes cannot disagree, and any order is the same rewrite again. */
+ * There is one derivative rule per op, forward. Reverse mode is forward mode, then the transpose of its linear part
+ * (Radul et al., "You Only Linearize Once", POPL 2023), so the two modes cannot disagree, and any order is the same
+ * rewrite again. */
 #ifndef QB_TRANSFORMS_TRANSFORMS_H
 #define QB_TRANSFORMS_TRANSFORMS_H
 
 #include "ops/build.h"
 
-/* Forward mode: writes `source` into `target` with, beside each value, its tangent. tangents[i] belongs to input i and may be QB_NONE
- * (zero); output tangents are QB_NONE where zero. Each costs about what its primal costs. */
+/* Forward mode: writes `source` into `target` with, beside each value, its tangent. tangents[i] belongs to input i and
+ * may be QB_NONE (zero); output tangents are QB_NONE where zero. Each costs about what its primal costs. */
 qb_status qb_jvp(const qb_graph *source, qb_graph *target, const qb_value *primals, const qb_value *tangents,
                  qb_value *primals_out, qb_value *tangents_out);
 
-/* Transposes the part of `graph` that leads linearly from the values `linear` to the values `outputs`: given a cotangent for each
- * output (QB_NONE: zero), appends to the same graph the cotangent of each linear value (QB_NONE: zero). */
+/* Transposes the part of `graph` that leads linearly from the values `linear` to the values `outputs`: given a
+ * cotangent for each output (QB_NONE: zero), appends to the same graph the cotangent of each linear value (QB_NONE:
+ * zero). */
 qb_status qb_transpose(qb_graph *graph, int linear_count, const qb_value *linear, int output_count,
                        const qb_value *outputs, const qb_value *output_cotangents, qb_value *cotangents);
 
-/* Batching: writes `source` into `target` over a leading axis of extent `size`, which the arguments with mapped[i] have. Nodes that
- * depend on no mapped argument are written once, unbatched; outputs_mapped tells which outputs have the axis. */
+/* Batching: writes `source` into `target` over a leading axis of extent `size`, which the arguments with mapped[i]
+ * have. Nodes that depend on no mapped argument are written once, unbatched; outputs_mapped tells which outputs have
+ * the axis. */
 qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped, int64_t size,
                   qb_value *outputs, bool *outputs_mapped);
 
-/* Splits a graph at what can be known early: `early` computes outputs [0, early_outputs) and the residuals from the inputs not marked
- * late; `late` has the residuals and the late inputs as inputs, and computes the other outputs. Linearizing is the jvp split at
- * its tangents; a pullback is the vjp split at its cotangents. */
+/* Splits a graph at what can be known early: `early` computes outputs [0, early_outputs) and the residuals from the
+ * inputs not marked late; `late` has the residuals and the late inputs as inputs, and computes the other outputs.
+ * Linearizing is the jvp split at its tangents; a pullback is the vjp split at its cotangents. */
 qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late);
 
 #endif

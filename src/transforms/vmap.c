@@ -16,8 +16,9 @@ static qb_value with_batch_axis(qb_graph *graph, qb_value value, int64_t size)
     qb_type type;
     qb_value_type(graph, value, &type);
     if (type.rank == QB_MAX_RANK)
-        return qb_graph_fail(graph, qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
-                                            type.rank, QB_MAX_RANK));
+        return qb_graph_fail(graph,
+                             qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
+                                     type.rank, QB_MAX_RANK));
     memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
     type.shape[0] = size;
     return qb_broadcast_to(graph, value, type.rank + 1, type.shape);
@@ -43,7 +44,8 @@ static qb_status visit(walk *w, const qb_node *node)
     for (int i = 0; i < node->result_count; i++)
         w->mapped[node->result + i] = any;
     if (!any || (node->op->flags & QB_OP_ELEMENTWISE))
-        return (any ? batch_elementwise(w, node) : qb_replay_copy(&w->replay, node)) ? QB_OK : qb_graph_take_status(target);
+        return (any ? batch_elementwise(w, node) : qb_replay_copy(&w->replay, node)) ? QB_OK
+                                                                                     : qb_graph_take_status(target);
     if (!node->op->batch)
         return qb_fail(QB_ERROR_UNSUPPORTED, "%s has no batching rule", node->op->name);
     qb_rule rule = {.graph = target,
@@ -103,8 +105,9 @@ qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size,
         int64_t shape[QB_MAX_RANK + 1] = {size};
         memcpy(shape + 1, info->shape, (size_t)info->rank * sizeof *shape);
         qb_value input;
-        status = mapped[i] ? qb_graph_input(target, graph->input_names[i], info->dtype, info->rank + 1, shape, &input)
-                           : qb_graph_input(target, graph->input_names[i], info->dtype, info->rank, info->shape, &input);
+        status = mapped[i]
+                     ? qb_graph_input(target, graph->input_names[i], info->dtype, info->rank + 1, shape, &input)
+                     : qb_graph_input(target, graph->input_names[i], info->dtype, info->rank, info->shape, &input);
     }
     if (status == QB_OK)
         status = qb_vmap(graph, target, target->inputs, mapped, size, outputs, outputs_mapped);
