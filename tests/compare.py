@@ -1,7 +1,6 @@
-"""Comparing results: trees of arrays as NumPy arrays, equality of bits, and closeness relative to the size of the result."""
+"""Comparing results: trees of arrays as NumPy arrays, equality of bits, closeness relative to the largest element."""
 
 import numpy as np
-
 import quabla as qb
 
 

@@ -214,18 +214,20 @@ static int bind(const qbpy_function *self, PyObject *const *args, Py_ssize_t nar
 static int convert_parameters(const qbpy_function *self, const binding *bound, qb_attribute *out, qbpy_integers *space)
 {
     const qb_function *function = self->function;
-    int first = function->operand_parameters;
-    for (int i = first; i < function->parameter_count; i++) {
+    for (int i = 0; i < function->parameter_count; i++) {
         const qb_parameter *parameter = &function->parameter[i];
+        if (qb_parameter_is_operand(parameter))
+            continue;
+        qb_attribute *attribute = &out[qb_parameter_place(function, i)];
         int status = 0;
         if (!bound->given[i])
-            out[i - first] = parameter->default_value;
+            *attribute = parameter->default_value;
         else if (parameter->is_spread && bound->spread_count > 0)
-            status = qbpy_parameter_from_objects(function, parameter, bound->spread, bound->spread_count,
-                                                 &out[i - first], space);
+            status = qbpy_parameter_from_objects(function, parameter, bound->spread, bound->spread_count, attribute,
+                                                 space);
         else
             status =
-                qbpy_parameter_from_object(self->state, function, parameter, bound->given[i], &out[i - first], space);
+                qbpy_parameter_from_object(self->state, function, parameter, bound->given[i], attribute, space);
         if (status < 0)
             return -1;
     }
@@ -256,6 +258,22 @@ static PyObject *call_with_list(const qbpy_function *self, PyObject *sequence, c
     return result;
 }
 
+/* f(a, b, c, ...), or f([a, b, c], ...) where an item is an array: a sequence of numbers is one array, as in NumPy. */
+static PyObject *call_with_spread(const qbpy_function *self, const binding *bound, const qb_attribute *parameters)
+{
+    if (bound->spread_count > 0)
+        return qbpy_call_function(self->state, self->function, parameters, (int)bound->spread_count, bound->spread);
+    PyObject *only = bound->given[self->function->first_operand];
+    bool is_list = (PyList_Check(only) || PyTuple_Check(only)) && PySequence_Fast_GET_SIZE(only) == 0;
+    for (Py_ssize_t i = 0; (PyList_Check(only) || PyTuple_Check(only)) && i < PySequence_Fast_GET_SIZE(only); i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(only, i);
+        is_list = is_list || qbpy_is_tensor(self->state, item) || qbpy_is_tracer(self->state, item) ||
+                  qbpy_is_arraylike(self->state, item);
+    }
+    return is_list ? call_with_list(self, only, parameters)
+                   : qbpy_call_function(self->state, self->function, parameters, 1, &only);
+}
+
 static PyObject *call_bound(const qbpy_function *self, binding *bound)
 {
     const qb_function *function = self->function;
@@ -264,14 +282,16 @@ static PyObject *call_bound(const qbpy_function *self, binding *bound)
     space.count = 0;
     if (convert_parameters(self, bound, parameters, &space) < 0)
         return NULL;
+    PyObject **operands = bound->given + function->first_operand;
     if (function->takes_operand_list)
-        return call_with_list(self, bound->given[0], parameters);
+        return function->parameter[function->first_operand].is_spread ? call_with_spread(self, bound, parameters)
+                                                                      : call_with_list(self, operands[0], parameters);
     if (function == qbpy_operator.power)
-        return qbpy_call_power(self->state, bound->given[0], bound->given[1]);
+        return qbpy_call_power(self->state, operands[0], operands[1]);
     for (int i = 0; i < function->operand_parameters; i++)
-        if (bound->given[i] == Py_None && function->parameter[i].has_default)
-            bound->given[i] = NULL;
-    return qbpy_call_function(self->state, function, parameters, function->operand_parameters, bound->given);
+        if (operands[i] == Py_None && function->parameter[function->first_operand + i].has_default)
+            operands[i] = NULL;
+    return qbpy_call_function(self->state, function, parameters, function->operand_parameters, operands);
 }
 
 static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)

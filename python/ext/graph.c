@@ -243,6 +243,66 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
     return result;
 }
 
+PyDoc_STRVAR(apply_taylor_doc,
+             "apply_taylor(coefficients, order)\n--\n\n"
+             "Taylor mode into the active trace: order + 1 coefficients for each input, one after the other (None: zero);\n"
+             "returns those of the outputs.");
+
+static PyObject *graph_apply_taylor(PyObject *self, PyObject *args)
+{
+    qbpy_state *state = qbpy_state_of_object(self);
+    qb_graph *graph = graph_of(self);
+    PyObject *coefficients, *result = NULL;
+    int order;
+    if (!PyArg_ParseTuple(args, "Oi", &coefficients, &order))
+        return NULL;
+    qbpy_trace *trace = need_trace(state, coefficients);
+    if (!trace)
+        return NULL;
+    if (order < 0 || order > 1000)
+        return PyErr_Format(PyExc_ValueError, "the order of a derivative must be from 0 to 1000, got %d", order);
+    qb_value *inputs = leaf_values(state, trace, coefficients, graph->input_count * (order + 1));
+    int count = graph->output_count * (order + 1);
+    qb_value *outputs = inputs ? PyMem_Calloc((size_t)count + 1, sizeof *outputs) : NULL;
+    if (outputs) {
+        qb_status status = qb_taylor(graph, trace->graph, order, inputs, outputs);
+        result = status == QB_OK ? tracer_list(state, trace, count, outputs, NULL) : qbpy_raise(state, status);
+    }
+    PyMem_Free(inputs);
+    PyMem_Free(outputs);
+    return result;
+}
+
+PyDoc_STRVAR(apply_laplacian_doc,
+             "apply_laplacian(primals, tangents, directions)\n--\n\n"
+             "Forward Laplacian into the active trace: tangents have a leading axis of directions, or are None. Returns value,\n"
+             "directional derivatives (None: zero) and Laplacian (None: zero) of each output, one after the other.");
+
+static PyObject *graph_apply_laplacian(PyObject *self, PyObject *args)
+{
+    qbpy_state *state = qbpy_state_of_object(self);
+    qb_graph *graph = graph_of(self);
+    PyObject *primals, *tangents, *result = NULL;
+    long long directions;
+    if (!PyArg_ParseTuple(args, "OOL", &primals, &tangents, &directions))
+        return NULL;
+    qbpy_trace *trace = need_trace(state, primals);
+    if (!trace)
+        return NULL;
+    qb_value *primal = leaf_values(state, trace, primals, graph->input_count);
+    qb_value *tangent = primal ? leaf_values(state, trace, tangents, graph->input_count) : NULL;
+    int count = 3 * graph->output_count;
+    qb_value *outputs = tangent ? PyMem_Calloc((size_t)count + 1, sizeof *outputs) : NULL;
+    if (outputs) {
+        qb_status status = qb_laplacian(graph, trace->graph, directions, primal, tangent, outputs);
+        result = status == QB_OK ? tracer_list(state, trace, count, outputs, NULL) : qbpy_raise(state, status);
+    }
+    PyMem_Free(primal);
+    PyMem_Free(tangent);
+    PyMem_Free(outputs);
+    return result;
+}
+
 /* ---- New graphs */
 
 typedef qb_status (*derivative)(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
@@ -399,6 +459,8 @@ static PyMethodDef graph_methods[] = {
     {"apply", graph_apply, METH_O, apply_doc},
     {"apply_jvp", graph_apply_jvp, METH_VARARGS, apply_jvp_doc},
     {"apply_vmap", graph_apply_vmap, METH_VARARGS, apply_vmap_doc},
+    {"apply_taylor", graph_apply_taylor, METH_VARARGS, apply_taylor_doc},
+    {"apply_laplacian", graph_apply_laplacian, METH_VARARGS, apply_laplacian_doc},
     {"gradient", graph_gradient, METH_O,
      "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
     {"jvp", graph_jvp, METH_O, "jvp(wrt)\n--\n\nThe graph with tangents: see qb_graph_jvp."},

@@ -89,6 +89,55 @@ static int read_pairs(const qb_function *function, PyObject *object, qb_attribut
     return 0;
 }
 
+/* A width for both ends, or one for each. */
+static int read_width(const qb_function *function, PyObject *object, qbpy_integers *space)
+{
+    qb_attribute pair;
+    int first = space->count;
+    if (read_integers(function, object, &pair, space) < 0)
+        return -1;
+    if (pair.count == 1)
+        return store(function, space->data[first], space);
+    if (pair.count == 2)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s: a pair of widths was expected, got %.80R", function->name, object);
+    return -1;
+}
+
+/* An int, a pair of ints, or a sequence of these, one for each axis. */
+static int read_widths(const qb_function *function, PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    int first = space->count;
+    bool is_sequence = PyTuple_Check(object) || PyList_Check(object);
+    PyObject *items = is_sequence ? PySequence_Tuple(object) : NULL;
+    if (is_sequence && !items)
+        return -1;
+    bool is_nested = items && PyTuple_GET_SIZE(items) > 0 &&
+                     (PyTuple_Check(PyTuple_GET_ITEM(items, 0)) || PyList_Check(PyTuple_GET_ITEM(items, 0)));
+    int status = is_nested ? 0 : read_width(function, items ? items : object, space);
+    for (Py_ssize_t i = 0; is_nested && status == 0 && i < PyTuple_GET_SIZE(items); i++)
+        status = read_width(function, PyTuple_GET_ITEM(items, i), space);
+    Py_XDECREF(items);
+    *out = qb_ints(space->count - first, space->data + first);
+    return status;
+}
+
+static int read_text(const qb_function *function, PyObject *object, qb_attribute *out, qbpy_integers *space)
+{
+    Py_ssize_t length;
+    const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &length) : NULL;
+    if (!text)
+        return -1;
+    int count = qb_pack_text((size_t)length, text, QB_MAX_INTEGERS - space->count, space->data + space->count);
+    if (count < 0 || strlen(text) != (size_t)length) {
+        PyErr_Format(PyExc_ValueError, "%s: a text of %zd characters cannot be read", function->name, length);
+        return -1;
+    }
+    *out = qb_ints(count, space->data + space->count);
+    space->count += count;
+    return 0;
+}
+
 /* ---- Indices */
 
 static int slice_bound(PyObject *object, int64_t *out)
@@ -209,6 +258,12 @@ int qbpy_parameter_from_object(qbpy_state *state, const qb_function *function, c
         return read_pairs(function, object, out, space) < 0
                    ? refuse(function, parameter, "an int or a pair of axes", object)
                    : 0;
+    case QB_PARAMETER_WIDTHS:
+        return read_widths(function, object, out, space) < 0
+                   ? refuse(function, parameter, "an int, a pair of ints or a pair for each axis", object)
+                   : 0;
+    case QB_PARAMETER_TEXT:
+        return read_text(function, object, out, space) < 0 ? refuse(function, parameter, "a str", object) : 0;
     case QB_PARAMETER_INDEX: return qbpy_index_from_object(object, out, space);
     case QB_PARAMETER_OPERAND:
     case QB_PARAMETER_OPERANDS: break;

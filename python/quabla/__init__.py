@@ -13,6 +13,7 @@ from . import _core, errors, tree
 from ._core import *  # noqa: F403
 from .errors import *  # noqa: F403
 from .transforms import *  # noqa: F403
+from .taylor import *  # noqa: F403, E402
 from . import optim  # noqa: E402, I001
 
 __version__ = _core.version

@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _decorator(transform):
+def decorator(transform):
     """Lets a transform that is called with keywords only return a decorator."""
 
     @functools.wraps(transform)
@@ -44,7 +44,7 @@ def _is_floating(leaf):
 # ------------------------------------------------------------------------------------------ choosing what to differentiate
 
 
-def _check_argnums(argnums, name):
+def check_argnums(argnums, name):
     nums = argnums if isinstance(argnums, tuple) else (argnums,)
     for num in nums:
         if isinstance(num, bool) or not isinstance(num, int):
@@ -64,7 +64,7 @@ def _resolve_argnums(nums, count, name):
     return resolved
 
 
-class _Selected:
+class Selected:
     """The arguments of a call, flattened, with the leaves to differentiate by picked out.
 
     leaves, treedef   all leaves of (args, kwargs); numbers among the selected arguments have become float64 arrays
@@ -111,7 +111,7 @@ class _Selected:
 
 
 def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_value):
-    chosen = _Selected(args, kwargs, _check_argnums(argnums, name), name)
+    chosen = Selected(args, kwargs, check_argnums(argnums, name), name)
     staged = stage(fun, chosen.leaves, chosen.treedef, has_aux, name)
     if staged.out_tree.num_leaves != 1 or staged.out_tree != _LEAF:
         raise ValueError(
@@ -133,12 +133,12 @@ _LEAF = _core.tree_structure(0)
 
 
 def _gradient(fun, argnums, has_aux, name, with_value):
-    nums = _check_argnums(argnums, name)
+    nums = check_argnums(argnums, name)
     impl = functools.partial(_value_and_grad_impl, argnums=argnums, has_aux=has_aux, name=name, with_value=with_value)
     return Transform(fun, impl, build, cache_for(fun, (name, argnums, has_aux)), number_argnums=nums)
 
 
-@_decorator
+@decorator
 def grad(fun, argnums=0, has_aux=False):
     """The gradient of a scalar function.
 
@@ -160,7 +160,7 @@ def grad(fun, argnums=0, has_aux=False):
     return _gradient(fun, argnums, has_aux, "grad", False)
 
 
-@_decorator
+@decorator
 def value_and_grad(fun, argnums=0, has_aux=False):
     """Like grad, with the value: (value, gradients), or ((value, aux), gradients) with has_aux."""
     return _gradient(fun, argnums, has_aux, "value_and_grad", True)
@@ -201,7 +201,7 @@ def _match_leaves(given, like, treedef, what, name):
     return matched
 
 
-def _arrays(tree):
+def arrays_of(tree):
     """Leaves of a tree of primals: numbers as float64 arrays."""
     leaves, treedef = _core.tree_flatten(tree)
     return [as_array(leaf, _core.float64 if is_number(leaf) else None) for leaf in leaves], treedef
@@ -213,7 +213,7 @@ def _zeros_for(tangents, like):
 
 def _jvp_impl(fun, args, kwargs, *, has_aux):
     primals, tangents = args
-    leaves, treedef = _arrays(primals)
+    leaves, treedef = arrays_of(primals)
     matched = _match_leaves(tangents, leaves, treedef, "tangent", "jvp")
     staged = stage(fun, leaves, _core.tree_structure((primals, {})), has_aux, "jvp")
     captured = staged.captures
@@ -243,7 +243,7 @@ def jvp(fun, primals, tangents, has_aux=False):
     if len(primals) != len(tangents):
         raise TypeError(f"jvp: {len(primals)} primals, but {len(tangents)} tangents")
     primals, tangents = tuple(primals), tuple(tangents)
-    leaves, treedef = _arrays(primals)
+    leaves, treedef = arrays_of(primals)
     matched = _match_leaves(tangents, leaves, treedef, "tangent", "jvp")
     impl = functools.partial(_jvp_impl, has_aux=has_aux)
     run = Transform(fun, impl, build, cache_for(fun, ("jvp", has_aux)))
@@ -274,7 +274,7 @@ def _linearized(fun, primals, has_aux, name, mode):
 
     Returns (stage, split, results and residuals, primal leaves, treedef of the primals).
     """
-    leaves, treedef = _arrays(primals)
+    leaves, treedef = arrays_of(primals)
     staged = stage(fun, leaves, _core.tree_structure((primals, {})), has_aux, name)
     wrt = tuple(i for i, leaf in enumerate(leaves) if _is_floating(leaf))
     inputs, outputs = len(leaves) + len(staged.captures), len(staged.graph.outputs)
@@ -389,7 +389,7 @@ class ShapeLike(ShapeDtype):
 
 
 def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
-    chosen = _Selected(args, kwargs, _check_argnums(argnums, name), name)
+    chosen = Selected(args, kwargs, check_argnums(argnums, name), name)
     staged = stage(fun, chosen.leaves, chosen.treedef, False, name)
     inputs = chosen.inputs() + staged.captures
     kinds = [dtype.kind for _, dtype in staged.graph.outputs]
@@ -408,12 +408,12 @@ def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
 
 
 def _jacobian(fun, argnums, mode, name):
-    nums = _check_argnums(argnums, name)
+    nums = check_argnums(argnums, name)
     impl = functools.partial(_jacobian_impl, argnums=argnums, mode=mode, name=name)
     return Transform(fun, impl, build, cache_for(fun, (name, argnums)), number_argnums=nums)
 
 
-@_decorator
+@decorator
 def jacobian(fun, argnums=0):
     """The Jacobian: for each floating leaf of the result and of the selected arguments, the block [*out.shape, *in.shape].
 
@@ -423,19 +423,19 @@ def jacobian(fun, argnums=0):
     return _jacobian(fun, argnums, None, "jacobian")
 
 
-@_decorator
+@decorator
 def jacfwd(fun, argnums=0):
     """jacobian in forward mode: a derivative along each element of the selected arguments."""
     return _jacobian(fun, argnums, _columns, "jacfwd")
 
 
-@_decorator
+@decorator
 def jacrev(fun, argnums=0):
     """jacobian in reverse mode: a pullback for each element of the result."""
     return _jacobian(fun, argnums, _rows, "jacrev")
 
 
-@_decorator
+@decorator
 def hessian(fun, argnums=0):
     """The second derivatives of a scalar function: blocks [*in.shape, *in.shape]. Forward mode over the gradient."""
     return jacfwd(grad(fun, argnums), argnums)
@@ -526,7 +526,7 @@ def _hashable(axes):
     return axes
 
 
-@_decorator
+@decorator
 def vmap(fun, in_axes=0, out_axes=0):
     """fun over a batch: one call, each operation over all examples.
 
@@ -582,7 +582,7 @@ def _static_positions(fun, static_argnums, static_argnames):
     return all_nums, all_names
 
 
-@_decorator
+@decorator
 def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8):
     """fun, traced once per signature and compiled.
 

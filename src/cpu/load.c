@@ -31,10 +31,12 @@ static void advance(cursor *c, int axis, int64_t steps)
     const qb_load *load = c->load;
     c->index[axis] += steps;
     c->source += steps * load->stride[axis] * c->size;
-    for (; axis > 0 && c->index[axis] == load->extent[axis]; axis--) {
-        c->index[axis] = 0;
-        c->index[axis - 1]++;
-        c->source += (load->stride[axis - 1] - load->extent[axis] * load->stride[axis]) * c->size;
+    for (int i = axis; i > 0; i--) {
+        if (c->index[i] < load->extent[i])
+            break;
+        c->index[i] = 0;
+        c->index[i - 1]++;
+        c->source += (load->stride[i - 1] - load->extent[i] * load->stride[i]) * c->size;
     }
 }
 

@@ -1,10 +1,11 @@
 /* Sine, cosine, tangent.
  *
  * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision. A fused product takes q times
- * the first part off exactly; what the second subtraction rounds away is kept (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
- * "IA-64 and Elementary Functions", 2000). That holds up to the bound of qb_trig_is_near, where multiples of pi/2 that
- * come close to a representable number are still resolved; arguments beyond it, and machines without a fused product,
- * take the C library's functions, lane by lane. Coefficients come from tools/fit_polynomials.py. */
+ * the first part off exactly, and what the second subtraction rounds away is kept, since next to a multiple of pi/2
+ * little else is left. (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
+ * "IA-64 and Elementary Functions", 2000.) That holds up to the bound of qb_trig_is_near; arguments beyond it, and
+ * machines without a fused product, take the C library's functions, lane by lane. Coefficients come from
+ * tools/fit_polynomials.py. */
 #ifndef QB_CPU_MATH_TRIG_H
 #define QB_CPU_MATH_TRIG_H
 

@@ -93,6 +93,8 @@ qb_dtype qb_sum_dtype(qb_dtype dtype);
 
 /* The `size` elements along one axis. */
 qb_value qb_flatten(qb_graph *graph, qb_value value, int64_t size);
+/* Elements start .. limit-1 along the axis, of a value of that type. */
+qb_value qb_part(qb_graph *graph, qb_value value, const qb_type *type, int64_t axis, int64_t start, int64_t limit);
 
 /* ---- arithmetic.c */
 

@@ -9,7 +9,8 @@
  *     "x, axis: axes = None, keepdims: bool = False"
  *
  * Parameters without a type are operands (arrays or numbers); "arrays: operands" is a list of them; an operand with the
- * default None may be absent. A star ("x, *shape: shape") says that Python's callers may give the integers one by one.
+ * default None may be absent. Operands stand together, and other parameters may come before them. A star ("x, *shape:
+ * shape", "*arrays: operands") says that Python's callers may give the integers or arrays one by one.
  * Builders see operands as graph values and the other parameters as attributes. */
 #ifndef QB_FUNCTIONS_FUNCTION_H
 #define QB_FUNCTIONS_FUNCTION_H
@@ -28,6 +29,8 @@ typedef enum qb_parameter_kind {
     QB_PARAMETER_DTYPE,    /* -> INT; None -> INT -1 */
     QB_PARAMETER_PAIRS, /* for contractions: an int n -> INTS {n}; two tuples of k axes -> INTS {k, axes of a, axes of
                            b} */
+    QB_PARAMETER_WIDTHS, /* an int, a pair of ints, or a pair for each axis -> INTS, two to a pair */
+    QB_PARAMETER_TEXT,   /* a str -> INTS, eight characters to an integer: see qb_attribute_text */
     QB_PARAMETER_INDEX  /* a basic index, the inside of x[...] -> INTS, four to an entry: see qb_index_kind */
 } qb_parameter_kind;
 
@@ -100,13 +103,29 @@ typedef struct qb_function {
 
     /* Derived from the signature once, when the table is first used. */
     int parameter_count;
-    int operand_parameters;  /* how many of them are operands; they come first, a list of operands as the last of these
-                              */
+    int first_operand;       /* place of the first operand */
+    int operand_parameters;  /* how many are operands; they stand together, a list of operands as the last of them */
     int required_operands;   /* of the single ones */
     bool takes_operand_list; /* the last operand parameter is a list */
     qb_parameter parameter[QB_MAX_PARAMETERS];
     char call_text[96]; /* the signature without types: "x, axis=None, keepdims=False" */
 } qb_function;
+
+/* Where the value of parameter `i`, which is not an operand, stands among call->parameter. */
+static inline int qb_parameter_place(const qb_function *function, int i)
+{
+    return i < function->first_operand ? i : i - function->operand_parameters;
+}
+
+static inline bool qb_parameter_is_operand(const qb_parameter *parameter)
+{
+    return parameter->kind == QB_PARAMETER_OPERAND || parameter->kind == QB_PARAMETER_OPERANDS;
+}
+
+/* The characters of a TEXT attribute; false when `out` has no room for them and a final NUL. */
+bool qb_attribute_text(const qb_attribute *text, size_t room, char *out);
+/* Packs characters into at most `capacity` integers; the number of integers, or -1 when they do not fit. */
+int qb_pack_text(size_t length, const char *text, int capacity, int64_t *out);
 
 int qb_function_find(const char *name); /* -1: none */
 /* Pointers are valid for ever, and equal for equal functions. */

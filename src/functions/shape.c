@@ -15,6 +15,18 @@ qb_value qb_flatten(qb_graph *graph, qb_value value, int64_t size)
     return qb_reshape(graph, value, 1, &size);
 }
 
+qb_value qb_part(qb_graph *graph, qb_value value, const qb_type *type, int64_t axis, int64_t start, int64_t limit)
+{
+    int64_t first[QB_MAX_RANK] = {0}, last[QB_MAX_RANK], step[QB_MAX_RANK];
+    for (int i = 0; i < type->rank; i++) {
+        last[i] = type->shape[i];
+        step[i] = 1;
+    }
+    first[axis] = start;
+    last[axis] = limit;
+    return qb_slice(graph, value, first, last, step);
+}
+
 static qb_status check_rank(const qb_call *call, int rank)
 {
     if (rank > QB_MAX_RANK)

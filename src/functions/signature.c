@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ static const char *const kind_names[] = {
     [QB_PARAMETER_OPERAND] = "array", [QB_PARAMETER_OPERANDS] = "operands", [QB_PARAMETER_INT] = "int",
     [QB_PARAMETER_BOOL] = "bool",     [QB_PARAMETER_NUMBER] = "number",     [QB_PARAMETER_AXIS] = "axis",
     [QB_PARAMETER_AXES] = "axes",     [QB_PARAMETER_SHAPE] = "shape",       [QB_PARAMETER_DTYPE] = "dtype",
-    [QB_PARAMETER_PAIRS] = "pairs",   [QB_PARAMETER_INDEX] = "index",
+    [QB_PARAMETER_PAIRS] = "pairs",   [QB_PARAMETER_WIDTHS] = "widths", [QB_PARAMETER_TEXT] = "text",
+    [QB_PARAMETER_INDEX] = "index",
 };
 
 const char *qb_parameter_kind_name(qb_parameter_kind kind)
@@ -88,11 +90,40 @@ static bool keep(qb_integers *space, int64_t integer)
 
 /* ---- Values */
 
+/* strtod for numbers with a decimal point, whatever the locale makes of it. */
+static double read_double(const char *text, char **end)
+{
+    char own[64];
+    const char *point = localeconv()->decimal_point;
+    size_t length = strspn(text, "+-.0123456789eEinfatyINFATY"), point_length = strlen(point), used = 0, before = 0;
+    bool has_point = false;
+    for (size_t i = 0; i < length && used + point_length < sizeof own; i++) {
+        if (text[i] != '.') {
+            own[used++] = text[i];
+        } else if (!has_point) {
+            memcpy(own + used, point, point_length);
+            used += point_length;
+            before = i;
+            has_point = true;
+        } else {
+            break;
+        }
+    }
+    own[used] = '\0';
+    char *own_end;
+    double number = strtod(own, &own_end);
+    size_t read = (size_t)(own_end - own);
+    if (has_point && read > before)
+        read -= point_length - 1;
+    *end = (char *)(uintptr_t)text + read;
+    return number;
+}
+
 static bool read_number(const char **cursor, qb_attribute *out)
 {
     char *end;
     skip_space(cursor);
-    double number = strtod(*cursor, &end);
+    double number = read_double(*cursor, &end);
     if (end == *cursor)
         return false;
     *cursor = end;
@@ -172,6 +203,75 @@ static bool read_pairs(const char **cursor, qb_attribute *out, qb_integers *spac
     return true;
 }
 
+/* n, or (n, m), or ((n, m), ...). */
+static bool read_width_item(const char **cursor, qb_integers *space)
+{
+    int64_t first, second;
+    if (!read_character(cursor, '('))
+        return read_integer(cursor, &first) && keep(space, first) && keep(space, first);
+    return read_integer(cursor, &first) && read_character(cursor, ',') && read_integer(cursor, &second) &&
+           read_character(cursor, ')') && keep(space, first) && keep(space, second);
+}
+
+static bool read_widths(const char **cursor, qb_attribute *out, qb_integers *space)
+{
+    const char *start = *cursor;
+    int first = space->count;
+    if (!read_width_item(cursor, space)) { /* not a number, nor a pair of them */
+        *cursor = start;
+        space->count = first;
+        if (!read_sequence(cursor, space, read_width_item))
+            return false;
+    }
+    *out = qb_ints(space->count - first, space->data + first);
+    return true;
+}
+
+int qb_pack_text(size_t length, const char *text, int capacity, int64_t *out)
+{
+    if ((length + 7) / 8 > (size_t)capacity)
+        return -1;
+    int count = (int)((length + 7) / 8);
+    for (int i = 0; i < count; i++) {
+        uint64_t word = 0;
+        for (size_t k = 8 * (size_t)i; k < length && k < 8 * (size_t)i + 8; k++)
+            word |= (uint64_t)(unsigned char)text[k] << (8 * (k % 8));
+        out[i] = (int64_t)word;
+    }
+    return count;
+}
+
+bool qb_attribute_text(const qb_attribute *text, size_t room, char *out)
+{
+    size_t length = 0;
+    for (int i = 0; i < 8 * text->count; i++) {
+        char character = (char)((uint64_t)text->integers[i / 8] >> (8 * (i % 8)) & 255);
+        if (character && length + 1 < room)
+            out[length++] = character;
+        else if (character)
+            return false;
+    }
+    out[length] = '\0';
+    return true;
+}
+
+/* Between quotes of one kind. */
+static bool read_text(const char **cursor, qb_attribute *out, qb_integers *space)
+{
+    skip_space(cursor);
+    char quote = **cursor;
+    const char *start = *cursor + 1, *end = quote == '\'' || quote == '"' ? strchr(start, quote) : NULL;
+    if (!end)
+        return false;
+    int count = qb_pack_text((size_t)(end - start), start, space->capacity - space->count, space->data + space->count);
+    if (count < 0)
+        return false;
+    *out = qb_ints(count, space->data + space->count);
+    space->count += count;
+    *cursor = end + 1;
+    return true;
+}
+
 static bool read_index_item(const char **cursor, qb_integers *space)
 {
     int64_t entry[QB_INDEX_FIELDS] = {QB_INDEX_SLICE, QB_INDEX_ABSENT, QB_INDEX_ABSENT, QB_INDEX_ABSENT};
@@ -236,6 +336,8 @@ static bool read_value(const char **cursor, qb_parameter_kind kind, qb_attribute
     case QB_PARAMETER_SHAPE: return read_integers(cursor, out, space);
     case QB_PARAMETER_DTYPE: *out = qb_int(-1); return read_word(cursor, "None") || read_dtype(cursor, out);
     case QB_PARAMETER_PAIRS: return read_pairs(cursor, out, space);
+    case QB_PARAMETER_WIDTHS: return read_widths(cursor, out, space);
+    case QB_PARAMETER_TEXT: return read_text(cursor, out, space);
     case QB_PARAMETER_INDEX: return read_index(cursor, out, space);
     }
     return false;
@@ -294,10 +396,13 @@ bool qb_parse_signature(qb_function *function)
         if (function->parameter_count == QB_MAX_PARAMETERS || !read_parameter(&cursor, function, &used))
             return false;
         const qb_parameter *parameter = &function->parameter[function->parameter_count - 1];
-        if (parameter->kind > QB_PARAMETER_OPERANDS)
+        if (!qb_parameter_is_operand(parameter))
             continue;
-        if (function->operand_parameters != function->parameter_count - 1 || function->takes_operand_list)
-            return false; /* operands come first, a list of them last */
+        if (function->operand_parameters == 0)
+            function->first_operand = function->parameter_count - 1;
+        if (function->first_operand + function->operand_parameters != function->parameter_count - 1 ||
+            function->takes_operand_list)
+            return false; /* operands stand together, a list of them last */
         function->operand_parameters++;
         function->takes_operand_list = parameter->kind == QB_PARAMETER_OPERANDS;
         function->required_operands += parameter->kind == QB_PARAMETER_OPERAND && !parameter->has_default;
@@ -310,9 +415,9 @@ bool qb_parse_signature(qb_function *function)
 
 static int find_parameter(const qb_function *function, const char *name)
 {
-    for (int i = function->operand_parameters; i < function->parameter_count; i++)
-        if (strcmp(function->parameter[i].name, name) == 0)
-            return i - function->operand_parameters;
+    for (int i = 0; i < function->parameter_count; i++)
+        if (!qb_parameter_is_operand(&function->parameter[i]) && strcmp(function->parameter[i].name, name) == 0)
+            return i;
     return -1;
 }
 
@@ -325,7 +430,6 @@ static qb_status fail_to_parse(const qb_function *function, const char *text, co
 qb_status qb_parse_parameters(const qb_function *function, const char *text, qb_attribute *parameters,
                               qb_integers *space)
 {
-    int first = function->operand_parameters, count = function->parameter_count - first;
     bool given[QB_MAX_PARAMETERS] = {false};
     const char *cursor = text ? text : "";
     text = cursor;
@@ -341,19 +445,20 @@ qb_status qb_parse_parameters(const qb_function *function, const char *text, qb_
         if (given[i])
             return qb_fail(QB_ERROR_TYPE, "%s: parameter '%s' is given twice", function->name, name);
         const char *value = cursor;
-        if (!read_value(&cursor, function->parameter[first + i].kind, &parameters[i], space))
+        if (!read_value(&cursor, function->parameter[i].kind, &parameters[qb_parameter_place(function, i)], space))
             return fail_to_parse(function, text, value);
         given[i] = true;
         if (!read_character(&cursor, ',') && *cursor)
             return fail_to_parse(function, text, cursor);
     }
-    for (int i = 0; i < count; i++) {
-        if (given[i])
+    for (int i = 0; i < function->parameter_count; i++) {
+        const qb_parameter *parameter = &function->parameter[i];
+        if (given[i] || qb_parameter_is_operand(parameter))
             continue;
-        if (!function->parameter[first + i].has_default)
+        if (!parameter->has_default)
             return qb_fail(QB_ERROR_TYPE, "%s: parameter '%s' is missing; the signature is %s(%s)", function->name,
-                           function->parameter[first + i].name, function->name, function->call_text);
-        parameters[i] = function->parameter[first + i].default_value;
+                           parameter->name, function->name, function->call_text);
+        parameters[qb_parameter_place(function, i)] = parameter->default_value;
     }
     return QB_OK;
 }

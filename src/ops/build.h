@@ -4,6 +4,7 @@
 #ifndef QB_OPS_BUILD_H
 #define QB_OPS_BUILD_H
 
+#include "cpu/gather.h"
 #include "ops/op.h"
 
 #define UNARY(name, operands, result, product, partial, summary)                                                       \
@@ -58,5 +59,26 @@ qb_value qb_reduce_min(qb_graph *graph, qb_value a, int count, const int64_t *ax
  * order given), the free ones of a, the free ones of b. Floating and integer dtypes. */
 qb_value qb_dot(qb_graph *graph, qb_value a, qb_value b, int contract_count, const int64_t *a_contract,
                 const int64_t *b_contract, int batch_count, const int64_t *a_batch, const int64_t *b_batch);
+
+/* Elements at places given by `count` index arrays of int64 along `axes` (distinct, ascending); the first `batch` axes of
+ * all operands pair up. See ops/gather.c for the shape of what is addressed, negative indices, and bounds. */
+qb_value qb_gather(qb_graph *graph, qb_value a, int count, const qb_value *indices, const int64_t *axes, int batch,
+                   qb_bounds bounds);
+/* The array with `updates`, of the shape that gather would give, written there: `op` is &qb_op_scatter_set, _add, _mul,
+ * _max or _min. `unique`: no element is written twice. */
+qb_value qb_scatter(qb_graph *graph, const qb_op *op, qb_value a, qb_value updates, int count, const qb_value *indices,
+                    const int64_t *axes, int batch, qb_bounds bounds, bool unique);
+/* The array with `part` for its elements start, start + step, ... per axis. */
+qb_value qb_insert(qb_graph *graph, qb_value a, qb_value part, const int64_t *start, const int64_t *step);
+
+/* t[k] = factors[k] t[k-1] + terms[k] along the axis, from its end when `reverse`; factors QB_NONE: all 1, a running sum. `strong`:
+ * products are 0 where a factor or the value before is. */
+qb_value qb_recurrence(qb_graph *graph, qb_value terms, qb_value factors, int axis, bool reverse, bool strong);
+
+/* int64. The places of the elements in ascending order along the axis: stable, NaN last. */
+qb_value qb_argsort(qb_graph *graph, qb_value a, int axis);
+/* int64. Before which elements of a, [batch..., n], sorted along its last axis, those of v, [batch..., m], belong: after equal ones when
+ * `right`. */
+qb_value qb_searchsorted(qb_graph *graph, qb_value a, qb_value v, bool right, int batch);
 
 #endif

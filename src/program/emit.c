@@ -149,7 +149,7 @@ static qb_status emit_lane(emitter *e, int32_t v)
 {
     const qb_plan_value *value = &e->plan->values[v];
     const int32_t *ids = e->plan->operands + value->operand;
-    int32_t operands[3];
+    int32_t operands[3] = {0};
     for (int i = 0; i < value->operand_count; i++)
         QB_TRY(register_of(e, ids[i], &operands[i]));
     qb_lane lane = value->lane;

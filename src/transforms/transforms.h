@@ -30,4 +30,13 @@ qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *argu
  * Linearizing is the jvp split at its tangents; a pullback is the vjp split at its cotangents. */
 qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late);
 
+/* Taylor mode: coefficients 0 to `order` of the outputs along a path, from those of the inputs. inputs[i * (order + 1) + k] is
+ * coefficient k of input i (QB_NONE: zero, for k > 0); outputs likewise. O(order^2) times the cost of the function. */
+qb_status qb_taylor(const qb_graph *source, qb_graph *target, int order, const qb_value *inputs, qb_value *outputs);
+
+/* Forward Laplacian: per output the value, its derivatives along `directions` tangents (with a leading axis; QB_NONE: zero), and the sum of
+ * its second derivatives along them. tangents[i] of input i has that axis, or is QB_NONE. */
+qb_status qb_laplacian(const qb_graph *source, qb_graph *target, int64_t directions, const qb_value *primals,
+                       const qb_value *tangents, qb_value *outputs);
+
 #endif

@@ -156,7 +156,12 @@ static double sample_f64(uint64_t *state, double low, double high)
         return (bits & 1 ? -1 : 1) * ldexp(1 + u, -(int)(random_bits(state) % 64));
     if (kind == 2)
         return (bits & 1 ? -1 : 1) * (1 + ldexp(u - 0.5, -(int)(random_bits(state) % 52)));
-    if (kind == 3)
+    if (kind == 3) {
+        double k = floor(ldexp(u, (int)(random_bits(state) % 22)));
+        return nextafter((double)((long double)k * 1.57079632679489661923132169163975144L),
+                         bits & 1 ? -INFINITY : INFINITY);
+    }
+    if (kind == 4)
         return fmax(fmin(high, 2), low) * u;
     return low + (high - low) * u;
 }

@@ -125,6 +125,78 @@ static inline void build_concat(qb_graph *g, qb_dtype d)
     out(g, qb_concat(g, 2, (qb_value[]){check_input(g, d, SHAPE(2, 0)), y}, 1));
 }
 
+/* ---- Elements by index */
+
+/* Indices that depend on an input (no derivative flows through them): integers between -6 and 6, some of them equal. */
+static inline qb_value places(qb_graph *g, qb_value t)
+{
+    return qb_convert(g, qb_mul(g, t, NUM(6, t)), QB_INT64);
+}
+
+static inline qb_value constant_places(qb_graph *g, int rank, const int64_t *shape, const double *values)
+{
+    qb_value c;
+    qb_tensor *constant = check_tensor(QB_INT64, rank, shape, values);
+    OK(qb_graph_constant(g, constant, &c));
+    qb_tensor_release(constant);
+    return c;
+}
+
+static inline void build_gather(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(4, 5, 3), i = places(g, IN(2, 3)), k = places(g, IN(4, 2)), y = qb_mul(g, x, x);
+    qb_value pair[] = {i, constant_places(g, SHAPE(2, 3), (const double[]){0, -1, 2, 1, 7, 0})};
+    qb_value one = constant_places(g, SCALAR, (const double[]){-2});
+    out(g, qb_gather(g, y, 1, &i, INTEGERS(1), 0, QB_BOUNDS_CLAMP));
+    out(g, qb_sin(g, qb_gather(g, y, 2, pair, INTEGERS(0, 2), 0, QB_BOUNDS_DROP)));
+    out(g, qb_gather(g, y, 1, &k, INTEGERS(2), 1, QB_BOUNDS_CLAMP));
+    out(g, qb_gather(g, y, 1, &k, INTEGERS(1), 1, QB_BOUNDS_DROP));
+    out(g, qb_gather(g, y, 1, &one, INTEGERS(1), 0, QB_BOUNDS_CLAMP));
+}
+
+static inline void build_scatter(qb_graph *g, qb_dtype d, const qb_op *op)
+{
+    qb_value x = IN(3, 4), u = IN(3, 2, 3), t = IN(2, 3), v = IN(2, 3), y = qb_mul(g, x, x);
+    qb_value i = places(g, t), k = constant_places(g, SHAPE(3, 2), (const double[]){0, 0, -1, 5, 2, 2});
+    qb_value pair[] = {i, constant_places(g, SHAPE(2, 3), (const double[]){0, -1, 2, 1, 7, 0})};
+    qb_value column[] = {constant_places(g, SHAPE(2), (const double[]){3, 1})};
+    out(g, qb_scatter(g, op, y, u, 1, &i, INTEGERS(1), 0, QB_BOUNDS_DROP, false));
+    out(g, qb_scatter(g, op, x, qb_sin(g, v), 2, pair, INTEGERS(0, 1), 0, QB_BOUNDS_CLAMP, false));
+    out(g, qb_scatter(g, op, y, qb_slice(g, qb_reshape(g, u, SHAPE(3, 6)), INTEGERS(0, 1), INTEGERS(3, 3), INTEGERS(1, 1)),
+                      1, &k, INTEGERS(1), 1, QB_BOUNDS_DROP, false));
+    out(g, qb_scatter(g, op, y, qb_permute(g, v, 2, INTEGERS(1, 0)), 1, column, INTEGERS(1), 0, QB_BOUNDS_DROP, true));
+}
+
+#define SCATTER_BUILDER(kind)                                                                                          \
+    static inline void build_scatter_##kind(qb_graph *g, qb_dtype d)                                                   \
+    {                                                                                                                  \
+        build_scatter(g, d, &qb_op_scatter_##kind);                                                                    \
+    }
+SCATTER_BUILDER(set)
+SCATTER_BUILDER(add)
+SCATTER_BUILDER(mul)
+SCATTER_BUILDER(max)
+SCATTER_BUILDER(min)
+#undef SCATTER_BUILDER
+
+static inline void build_writers(qb_graph *g, qb_dtype d)
+{
+    qb_value i = places(g, IN(3, 4)), results[2];
+    const qb_attribute attributes[] = {qb_ints(1, INTEGERS(5)), qb_int(1), qb_int(QB_BOUNDS_DROP)};
+    CHECK(qb_emit_all(g, &qb_op_writers, 1, &i, attributes, results));
+    out(g, results[0]);
+    out(g, results[1]);
+}
+
+static inline void build_insert(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(5, 7), u = IN(2, 3), y = qb_mul(g, x, x), z = qb_sin(g, u);
+    out(g, qb_insert(g, y, z, INTEGERS(1, 2), INTEGERS(1, 1)));
+    out(g, qb_insert(g, y, z, INTEGERS(0, 0), INTEGERS(4, 3)));
+    out(g, qb_insert(g, z, qb_slice(g, y, INTEGERS(0, 1), INTEGERS(2, 3), INTEGERS(1, 1)), INTEGERS(0, 1), INTEGERS(1, 1)));
+    out(g, qb_insert(g, qb_mul(g, u, u), z, INTEGERS(0, 0), INTEGERS(1, 1)));
+}
+
 /* ---- Reductions */
 
 static inline void build_sum(qb_graph *g, qb_dtype d)
@@ -278,6 +350,14 @@ static const sample structural_samples[] = {
     {"reverse", NULL, build_reverse, SIGNED},
     {"pad", NULL, build_pad, SIGNED},
     {"concat", NULL, build_concat, SIGNED},
+    {"gather", NULL, build_gather, SIGNED},
+    {"scatter_set", NULL, build_scatter_set, SIGNED},
+    {"scatter_add", NULL, build_scatter_add, SIGNED},
+    {"scatter_mul", NULL, build_scatter_mul, SIGNED},
+    {"scatter_max", NULL, build_scatter_max, SIGNED},
+    {"scatter_min", NULL, build_scatter_min, SIGNED},
+    {"writers", NULL, build_writers, SIGNED},
+    {"insert", NULL, build_insert, SIGNED},
     {"reduce_sum", NULL, build_sum, SIGNED},
     {"reduce_prod", NULL, build_prod, SIGNED},
     {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},

@@ -1,7 +1,7 @@
 """Golden text: what small functions look like as traced, and after the passes.
 
-Each file of golden/ is one case: a source that defines `fun` and `arguments`, the graph as traced, and the graph after folding,
-simplification, merging and the removal of dead nodes. After a change of rules or passes that is meant,
+Each file of golden/ is one case: a source that defines `fun` and `arguments`, the graph as traced, and the graph after
+folding, simplification, merging and the removal of dead nodes. After a change of rules or passes that is meant,
 
     QUABLA_WRITE_GOLDEN=1 make test PYTEST_ARGS=tests/graph
 
@@ -12,7 +12,6 @@ import os
 import pathlib
 
 import pytest
-
 import quabla as qb
 
 FOLDER = pathlib.Path(__file__).parent / "golden"

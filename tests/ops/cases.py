@@ -1,10 +1,11 @@
 """The case table: one row for each public function, with what test_cases.py needs to check it completely.
 
-A row says how to call the function (operands and parameters of its samples), what it should return (a reference in NumPy,
-SciPy or mpmath), how closely, where its derivative is, and what it refuses. Adding a function means adding a row here.
+A row says how to call the function (operands and parameters of its samples), what it should return (a reference in
+NumPy, SciPy or mpmath), how closely, where its derivative is, and what it refuses. Adding a function means adding a
+row here.
 
-Operands of samples are float64 arrays, cast to the dtype under test; bool and integer operands stay as they are. Sample
-points keep away from kinks, so that finite differences are valid at all of them.
+Operands of samples are float64 arrays, cast to the dtype under test; bool and integer operands stay as they are.
+Sample points keep away from kinks, so that finite differences are valid at all of them.
 """
 
 import itertools
@@ -15,9 +16,8 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
-import scipy.special
-
 import quabla as qb
+import scipy.special
 
 INF = np.inf
 
@@ -67,7 +67,9 @@ class Row:
         return getattr(qb, self.name)
 
     def call(self, operands, params):
-        return self.function(list(operands), **params) if self.operands == "list" else self.function(*operands, **params)
+        return (
+            self.function(list(operands), **params) if self.operands == "list" else self.function(*operands, **params)
+        )
 
 
 ROWS = []
@@ -77,7 +79,7 @@ def row(*args, **kwargs):
     ROWS.append(Row(*args, **kwargs))
 
 
-# ------------------------------------------------------------------------------------------------------- sample operands
+# ------------------------------------------------------------------------------------------------------ sample operands
 
 
 def draw(name, shapes, domains, clear_of_kinks=None):
@@ -101,17 +103,21 @@ def distance_to_integer(x):
     return np.abs(x - np.round(x))
 
 
-# ----------------------------------------------------------------------------------------------- families of functions
+# ------------------------------------------------------------------------------------------------ families of functions
 
-MAGNITUDES = (5e-324, 3e-310, 1e-300, 1e-100, 1e-20, 1e-9, 1e-4, 0.013, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0, 1.001, 1.3, 1.6,
-              2.2, 3.0, 3.2, 4.7, 5.5, 8.1, 11.0, 19.0, 26.0, 37.0, 88.0, 130.0, 700.0, 1e3, 1e4, 1e6, 1e10, 1e22, 1e50, 1e200,
-              1.7e308)  # fmt: skip
-POINTS = tuple(sign * m for m in MAGNITUDES for sign in (1, -1)) + (0.0, -0.0)
+MAGNITUDES = (
+    5e-324, 3e-310, 1e-300, 1e-100, 1e-20, 1e-9, 1e-4, 0.013, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0, 1.001, 1.3, 1.6, 2.2,
+    3.0, 3.2, 4.7, 5.5, 8.1, 11.0, 19.0, 26.0, 37.0, 88.0, 130.0, 700.0, 1e3, 1e4, 1e6, 1e10, 1e22, 1e50, 1e200,
+    1.7e308,
+)  # fmt: skip
+POINTS = (*(sign * m for m in MAGNITUDES for sign in (1, -1)), 0.0, -0.0)
 SPECIAL = (0.0, -0.0, INF, -INF, np.nan, 1.0, -1.0, 2.5, -2.5, 0.5, 1.5)
 
 UNARY_SHAPES = ((), (5,), (2, 3), (1,), (0,), (2, 0, 3))
-BINARY_SHAPES = (((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (2, 3)), ((4, 1, 2), (3, 1)), ((1,), (1,)), ((0,), (1,)),
-                 ((2, 0), (1, 1)))  # fmt: skip
+BINARY_SHAPES = (
+    ((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (2, 3)), ((4, 1, 2), (3, 1)), ((1,), (1,)), ((0,), (1,)),
+    ((2, 0), (1, 1)),
+)  # fmt: skip
 BOOL = np.array([True, False])
 BOTH_SHAPES = r"\(2,\) and \(3,\)"
 
@@ -119,7 +125,10 @@ BOTH_SHAPES = r"\(2,\) and \(3,\)"
 def unary(name, reference, domain=(-2, 2), exact=None, kinks=None, takes="f", valid=(-INF, INF), **options):
     samples = tuple(Sample(draw(name, (shape,), (domain,), kinks)) for shape in UNARY_SHAPES)
     wide = tuple((x,) for x in POINTS if valid[0] <= x <= valid[1])
-    errors = [(lambda f: f(), TypeError, r"misses the argument 'x'"), (lambda f: f(1.0, 2.0, 3.0), TypeError, r"at most")]
+    errors = [
+        (lambda f: f(), TypeError, r"misses the argument 'x'"),
+        (lambda f: f(1.0, 2.0, 3.0), TypeError, r"at most"),
+    ]
     if "b" not in takes:
         errors.append((lambda f: f(qb.array(BOOL)), ValueError, r"bool.*astype"))
     if "f" not in takes:
@@ -127,9 +136,11 @@ def unary(name, reference, domain=(-2, 2), exact=None, kinks=None, takes="f", va
     row(name, reference, samples, exact=exact, takes=takes, wide=wide, errors=tuple(errors), **options)
 
 
-def binary(name, reference, domains=((-2, 2), (-2, 2)), exact=None, kinks=None, takes="fi", valid=lambda a, b: True, **options):
+def binary(
+    name, reference, domains=((-2, 2), (-2, 2)), exact=None, kinks=None, takes="fi", valid=lambda a, b: True, **options
+):
     samples = tuple(Sample(draw(name, shapes, domains, kinks)) for shapes in BINARY_SHAPES)
-    some = POINTS[::5] + (0.0, -0.0, 1.0, -1.0, 0.5, 3.0)
+    some = (*POINTS[::5], 0.0, -0.0, 1.0, -1.0, 0.5, 3.0)
     wide = tuple(pair for pair in itertools.product(some, some) if valid(*pair))
     errors = [
         (lambda f: f(qb.ones(2)), TypeError, r"misses the argument"),
@@ -145,8 +156,10 @@ def binary(name, reference, domains=((-2, 2), (-2, 2)), exact=None, kinks=None, 
     row(name, reference, samples, exact=exact, takes=takes, wide=wide, errors=tuple(errors), **options)
 
 
-AXES = (((), None), ((4,), None), ((4,), 0), ((1,), -1), ((2, 3), None), ((2, 3), 0), ((2, 3), -1), ((2, 3, 4), 1), ((2, 3, 4), (0, 2)),
-        ((2, 3, 4), (-1, 0)), ((2, 3), ()), ((3, 1, 2), (1,)))  # fmt: skip
+AXES = (
+    ((), None), ((4,), None), ((4,), 0), ((1,), -1), ((2, 3), None), ((2, 3), 0), ((2, 3), -1), ((2, 3, 4), 1),
+    ((2, 3, 4), (0, 2)), ((2, 3, 4), (-1, 0)), ((2, 3), ()), ((3, 1, 2), (1,)),
+)  # fmt: skip
 EMPTY_AXES = (((0,), None), ((2, 0), 1), ((0, 2), 0), ((2, 0, 3), (0, 2)))
 
 AXIS_ERRORS = (
@@ -158,7 +171,9 @@ AXIS_ERRORS = (
 )
 
 
-def reduction(name, reference, empty=True, values=distinct, variants=({},), keepdims=True, axes=AXES, errors=(), **options):
+def reduction(
+    name, reference, empty=True, values=distinct, variants=({},), keepdims=True, axes=AXES, errors=(), **options
+):
     samples = []
     for shape, axis in axes + (EMPTY_AXES if empty else ()):
         for extra in variants:
@@ -179,7 +194,7 @@ def general(name, reference, calls, **options):
     row(name, reference, tuple(samples), **options)
 
 
-# ------------------------------------------------------------------------------------------------------------ arithmetic
+# ----------------------------------------------------------------------------------------------------------- arithmetic
 
 
 def split_at(*points):
@@ -198,7 +213,13 @@ binary("divide", np.divide, ((-2, 2), (0.5, 2)), exact=lambda a, b: a / b, exact
 binary("fmod", np.fmod, ((-3, 3), (0.7, 2)), kinks=lambda a, b: distance_to_integer(a / b))
 binary("mod", np.mod, ((-3, 3), (0.7, 2)), kinks=lambda a, b: distance_to_integer(a / b))
 binary("remainder", np.remainder, ((-3, 3), (-2, -0.7)), kinks=lambda a, b: distance_to_integer(a / b))
-binary("floor_divide", c_floor_divide, ((-3, 3), (0.7, 2)), kinks=lambda a, b: distance_to_integer(a / b), derivative="flat")
+binary(
+    "floor_divide",
+    c_floor_divide,
+    ((-3, 3), (0.7, 2)),
+    kinks=lambda a, b: distance_to_integer(a / b),
+    derivative="flat",
+)
 binary("maximum", np.maximum, kinks=lambda a, b: np.abs(a - b), ulps=0)
 binary("minimum", np.minimum, kinks=lambda a, b: np.abs(a - b), ulps=0)
 unary("abs", np.abs, kinks=split_at(0), takes="fi", ulps=0)
@@ -211,13 +232,15 @@ unary("square", np.square, takes="fi", exact=lambda x: x * x, exact_ulps=0.5)
 unary("reciprocal", np.reciprocal, (0.5, 2), exact=lambda x: 1 / x, exact_ulps=0.5, valid=(5e-324, INF))
 binary("hypot", np.hypot, ((0.5, 2), (-2, -0.5)), exact=mp.hypot, takes="f")
 general(
-    "integer_power", lambda x, n: x**n, [((2, 3), {"n": n}) for n in (0, 1, 2, 3, 7, 12)] + [((0,), {"n": 2}), ((), {"n": 5})],
-    takes="fi", ulps=20,
-    errors=((lambda f: f(qb.ones(2), -1), ValueError, r"n must be 0 or more, got -1"),
-            (lambda f: f(qb.ones(2), 0.5), TypeError, r"n must be an int, got 0\.5")),
+    "integer_power", lambda x, n: x**n,
+    [((2, 3), {"n": n}) for n in (0, 1, 2, 3, 7, 12)] + [((0,), {"n": 2}), ((), {"n": 5})], takes="fi", ulps=20,
+    errors=(
+        (lambda f: f(qb.ones(2), -1), ValueError, r"n must be 0 or more, got -1"),
+        (lambda f: f(qb.ones(2), 0.5), TypeError, r"n must be an int, got 0\.5"),
+    ),
 )  # fmt: skip
 
-# -------------------------------------------------------------------------------------------------- powers, exponentials
+# ------------------------------------------------------------------------------------------------- powers, exponentials
 
 unary("sqrt", np.sqrt, (0.2, 3), mp.sqrt, valid=(0, INF), exact_ulps=0.5)
 unary("cbrt", np.cbrt, (0.2, 3), lambda x: mp.sign(x) * mp.cbrt(abs(x)))
@@ -228,10 +251,19 @@ unary("log", np.log, (0.3, 3), mp.log, valid=(5e-324, INF))
 unary("log2", np.log2, (0.3, 3), lambda x: mp.log(x) / mp.log(2), valid=(5e-324, INF))
 unary("log10", np.log10, (0.3, 3), mp.log10, valid=(5e-324, INF))
 unary("log1p", np.log1p, (-0.6, 3), mp.log1p, valid=(-0.9999, INF))
-binary("power", np.power, ((0.4, 2), (-2, 3)), lambda a, b: a**b, takes="f", exact_ulps=4, valid=lambda a, b: a > 0, ulps=16)
+binary(
+    "power",
+    np.power,
+    ((0.4, 2), (-2, 3)),
+    lambda a, b: a**b,
+    takes="f",
+    exact_ulps=4,
+    valid=lambda a, b: a > 0,
+    ulps=16,
+)
 binary("logaddexp", np.logaddexp, exact=lambda a, b: max(a, b) + mp.log1p(mp.exp(-abs(a - b))), takes="f")
 
-# ------------------------------------------------------------------------------------------- trigonometric, hyperbolic
+# -------------------------------------------------------------------------------------------- trigonometric, hyperbolic
 
 unary("sin", np.sin, exact=mp.sin)
 unary("cos", np.cos, exact=mp.cos)
@@ -239,7 +271,14 @@ unary("tan", np.tan, (-1.2, 1.2), mp.tan)
 unary("arcsin", np.arcsin, (-0.8, 0.8), mp.asin, valid=(-1, 1))
 unary("arccos", np.arccos, (-0.8, 0.8), mp.acos, valid=(-1, 1))
 unary("arctan", np.arctan, exact=mp.atan)
-binary("atan2", np.arctan2, ((0.5, 2), (-2, 2)), lambda a, b: mp.atan2(a, b), takes="f", valid=lambda a, b: a != 0 and b != 0)
+binary(
+    "atan2",
+    np.arctan2,
+    ((0.5, 2), (-2, 2)),
+    lambda a, b: mp.atan2(a, b),
+    takes="f",
+    valid=lambda a, b: a != 0 and b != 0,
+)
 unary("sinh", np.sinh, exact=mp.sinh)
 unary("cosh", np.cosh, exact=mp.cosh)
 unary("tanh", np.tanh, exact=mp.tanh)
@@ -287,15 +326,19 @@ unary("sigmoid", np_sigmoid, exact=lambda x: 1 / (1 + mp.exp(-x)) if x > 0 else 
 unary("softplus", lambda x: np.logaddexp(0, x), exact=exact_softplus)
 unary("relu", lambda x: np.maximum(x, 0), kinks=split_at(0), takes="fi", ulps=0)
 unary("silu", lambda x: x * np_sigmoid(x))
-general("gelu", np_gelu, [(s, {"approximate": a}) for s in ((), (5,), (2, 3), (0,)) for a in (True, False)],
-        errors=((lambda f: f(qb.array(BOOL)), ValueError, "bool.*astype"),))  # fmt: skip
-SOFTMAX_AXES = (((4,), None), ((2, 3), 0), ((2, 3), -1), ((2, 3, 4), (0, 2)), ((1,), 0), ((2, 1), 1), ((0,), 0), ((2, 0), 1), ((0, 3), 1),
-                ((2, 3), None))  # fmt: skip
+general(
+    "gelu", np_gelu, [(s, {"approximate": a}) for s in ((), (5,), (2, 3), (0,)) for a in (True, False)],
+    errors=((lambda f: f(qb.array(BOOL)), ValueError, "bool.*astype"),),
+)  # fmt: skip
+SOFTMAX_AXES = (
+    ((4,), None), ((2, 3), 0), ((2, 3), -1), ((2, 3, 4), (0, 2)), ((1,), 0), ((2, 1), 1), ((0,), 0), ((2, 0), 1),
+    ((0, 3), 1), ((2, 3), None),
+)  # fmt: skip
 reduction("softmax", np_softmax, empty=False, keepdims=False, axes=SOFTMAX_AXES, ulps=16)
 reduction("log_softmax", np_log_softmax, empty=False, keepdims=False, axes=SOFTMAX_AXES, ulps=16)
 reduction("logsumexp", np_logsumexp, ulps=16)
 
-# ------------------------------------------------------------------------------------------------------- tests and logic
+# ------------------------------------------------------------------------------------------------------ tests and logic
 
 TEST = {"result": "bool", "derivative": None, "ulps": 0}
 unary("isnan", np.isnan, takes="fib", **TEST)
@@ -316,11 +359,18 @@ FLOATING_REFUSED = ((lambda f: f(qb.ones(2), qb.ones(2)), ValueError, "float64.*
 general("bitwise_and", np.bitwise_and, [(c, {}) for c in INTEGER_CALLS], errors=FLOATING_REFUSED, **BITS)
 general("bitwise_or", np.bitwise_or, [(c, {}) for c in INTEGER_CALLS], errors=FLOATING_REFUSED, **BITS)
 general("bitwise_xor", np.bitwise_xor, [(c, {}) for c in INTEGER_CALLS], errors=FLOATING_REFUSED, **BITS)
-general("bitwise_not", np.bitwise_not, [([c[0]], {}) for c in INTEGER_CALLS],
-        errors=((lambda f: f(qb.ones(2)), ValueError, "float64.*astype"),), **BITS)  # fmt: skip
+general(
+    "bitwise_not", np.bitwise_not, [([c[0]], {}) for c in INTEGER_CALLS],
+    errors=((lambda f: f(qb.ones(2)), ValueError, "float64.*astype"),), **BITS,
+)  # fmt: skip
 
 TRUTH = [np.array([0.0, 1.0, -2.0, 0.0]), np.array([0.0, 0.0, 3.0, np.nan])]
-TRUTH_CALLS = [TRUTH, [np.array([[True], [False]]), np.array([0.0, 2.0, 0.0])], [np.zeros((0,)), np.array([1.0])], [np.array(2.0), np.array(0.0)]]
+TRUTH_CALLS = [
+    TRUTH,
+    [np.array([[True], [False]]), np.array([0.0, 2.0, 0.0])],
+    [np.zeros((0,)), np.array([1.0])],
+    [np.array(2.0), np.array(0.0)],
+]
 TRUTH_ROW = {"result": "bool", "derivative": None, "ulps": 0, "takes": "fib"}
 SHAPES_REFUSED = ((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, BOTH_SHAPES),)
 general("logical_and", np.logical_and, [(c, {}) for c in TRUTH_CALLS], errors=SHAPES_REFUSED, **TRUTH_ROW)
@@ -336,7 +386,7 @@ def zeros_and_ones(name, shape):
 reduction("any", np.any, values=zeros_and_ones, **TRUTH_ROW)
 reduction("all", np.all, values=zeros_and_ones, **TRUTH_ROW)
 
-# ------------------------------------------------------------------------------------------------------------ selections
+# ----------------------------------------------------------------------------------------------------------- selections
 
 
 def np_clip(x, lo=None, hi=None):
@@ -345,22 +395,42 @@ def np_clip(x, lo=None, hi=None):
 
 
 CONDITION = np.array([[True, False, True], [False, False, True]])
-general("where", np.where, [([CONDITION, (2, 3), (2, 3)], {}), ([CONDITION[0], (2, 1), ()], {}), ([np.array(True), (3,), (3,)], {}),
-                            ([np.zeros((0,), bool), (1,), ()], {}), ([np.array([0, 2, 0]), (3,), (2, 3)], {})],
-        takes="fib", ulps=0,
-        errors=((lambda f: f(qb.array(BOOL), qb.ones(2), qb.ones(3)), ValueError, r"\(2,\), \(2,\) and \(3,\)"),
-                (lambda f: f(qb.array(BOOL), qb.ones(2), qb.ones(2, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype")))  # fmt: skip
-general("clip", np_clip, [([(2, 3), np.array(-1.55), np.array(-1.29)], {}), ([(4,), np.array([-1.66, -1.55, -1.4, -1.29])], {}),
-                          ([(0,), np.array(0.0), np.array(1.0)], {}), ([(3, 1), np.array([-1.66, -1.55]), np.array([[-1.4]])], {}),
-                          ([(), np.array(-2.0), np.array(-1.9)], {})],
-        takes="fi", ulps=0,
-        errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(2,\) and \(3,\)"),
-                (lambda f: f(qb.array(BOOL), qb.array(BOOL)), ValueError, "bool")))  # fmt: skip
-general("nan_to_num", lambda x, nan=0.0, posinf=None, neginf=None: np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf),
-        [((2, 3), {}), ((4,), {"nan": 2.0, "posinf": 1.0, "neginf": -1.0}), ((0,), {}), ((), {})], takes="fib", ulps=0)  # fmt: skip
+general(
+    "where", np.where,
+    [
+        ([CONDITION, (2, 3), (2, 3)], {}), ([CONDITION[0], (2, 1), ()], {}), ([np.array(True), (3,), (3,)], {}),
+        ([np.zeros((0,), bool), (1,), ()], {}), ([np.array([0, 2, 0]), (3,), (2, 3)], {}),
+    ],
+    takes="fib", ulps=0,
+    errors=(
+        (lambda f: f(qb.array(BOOL), qb.ones(2), qb.ones(3)), ValueError, r"\(2,\), \(2,\) and \(3,\)"),
+        (
+            lambda f: f(qb.array(BOOL), qb.ones(2), qb.ones(2, dtype=qb.float32)), ValueError,
+            "(?s)float64.*float32.*astype",
+        ),
+    ),
+)  # fmt: skip
+general(
+    "clip", np_clip,
+    [
+        ([(2, 3), np.array(-1.55), np.array(-1.29)], {}), ([(4,), np.array([-1.66, -1.55, -1.4, -1.29])], {}),
+        ([(0,), np.array(0.0), np.array(1.0)], {}), ([(3, 1), np.array([-1.66, -1.55]), np.array([[-1.4]])], {}),
+        ([(), np.array(-2.0), np.array(-1.9)], {}),
+    ],
+    takes="fi", ulps=0,
+    errors=(
+        (lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(2,\) and \(3,\)"),
+        (lambda f: f(qb.array(BOOL), qb.array(BOOL)), ValueError, "bool"),
+    ),
+)  # fmt: skip
+general(
+    "nan_to_num",
+    lambda x, nan=0.0, posinf=None, neginf=None: np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf),
+    [((2, 3), {}), ((4,), {"nan": 2.0, "posinf": 1.0, "neginf": -1.0}), ((0,), {}), ((), {})], takes="fib", ulps=0,
+)  # fmt: skip
 unary("stop_gradient", lambda x: x, derivative="flat", takes="fib", ulps=0)
 
-# ------------------------------------------------------------------------------------------------------------ reductions
+# ----------------------------------------------------------------------------------------------------------- reductions
 
 
 def np_prod_values(name, shape):
@@ -371,7 +441,10 @@ def np_norm(x, axis=None, keepdims=False):
     return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
 
 
-EMPTY_REFUSED = ((lambda f: f(qb.zeros((2, 0)), axis=1), ValueError, r"\(2, 0\)"), (lambda f: f(qb.zeros(0)), ValueError, r"\(0,\)"))
+EMPTY_REFUSED = (
+    (lambda f: f(qb.zeros((2, 0)), axis=1), ValueError, r"\(2, 0\)"),
+    (lambda f: f(qb.zeros(0)), ValueError, r"\(0,\)"),
+)
 reduction("sum", np.sum, takes="fib")
 reduction("mean", np.mean, empty=False, takes="fib")
 reduction("prod", np.prod, values=np_prod_values, takes="fib", ulps=16)
@@ -382,7 +455,7 @@ reduction("var", np.var, empty=False, variants=({}, {"ddof": 1}), axes=SEVERAL, 
 reduction("std", np.std, empty=False, variants=({}, {"ddof": 0.5}), axes=SEVERAL, ulps=16, takes="fib")
 reduction("norm", np_norm, axes=tuple(a for a in AXES if a[1] != ()), ulps=16)
 
-# -------------------------------------------------------------------------------------------------------------- products
+# ------------------------------------------------------------------------------------------------------------- products
 
 
 def np_dot(a, b):
@@ -393,31 +466,56 @@ def call_shapes(*pairs):
     return [([a, b], {}) for a, b in pairs]
 
 
-general("matmul", np.matmul,
-        call_shapes(((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)),
-                    ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (1, 3, 4)), ((4, 1, 2, 3), (5, 3, 2)), ((3,), (5, 3, 2)), ((5, 2, 3), (3,)),
-                    ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 2)), ((0,), (0,))),
-        takes="fi", ulps=16,
-        errors=((lambda f: f(qb.ones((2, 3)), qb.ones((2, 3))), ValueError, r"\(2, 3\) and \(2, 3\).*3.*2"),
-                (lambda f: f(qb.ones((2, 2, 3)), qb.ones((3, 3, 4))), ValueError, r"\(2, 2, 3\) and \(3, 3, 4\)"),
-                (lambda f: f(qb.array(1.0), qb.ones(2)), ValueError, r"shapes \(\) and \(2,\)"),
-                (lambda f: f(qb.ones((2, 3)), qb.ones(3, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype"),
-                (lambda f: f(qb.array(BOOL), qb.array(BOOL)), ValueError, "bool.*astype")))  # fmt: skip
-general("dot", np_dot,
-        call_shapes(((3,), (3,)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((), (3,)), ((2, 3), ()), ((), ()), ((0,), (0,)), ((2, 0), (0, 3))),
-        takes="fi", ulps=16,
-        errors=((lambda f: f(qb.ones((2, 3)), qb.ones((4, 3))), ValueError, r"\(2, 3\) and \(4, 3\)"),))  # fmt: skip
-general("tensordot", lambda a, b, axes=2: np.tensordot(a, b, axes),
-        [([(2, 3, 4), (3, 4, 5)], {}), ([(2, 3), (3, 4)], {"axes": 1}), ([(2,), (3,)], {"axes": 0}), ([(2, 3, 4), (4, 5, 2)], {"axes": ((0, 2), (2, 0))}),
-         ([(2, 3), (4, 3)], {"axes": (1, -1)}), ([(2, 0), (0, 3)], {"axes": 1})],
-        takes="fi", ulps=16,
-        errors=((lambda f: f(qb.ones((2, 3)), qb.ones((3, 2))), ValueError, r"\(2, 3\) and \(3, 2\)"),
-                (lambda f: f(qb.ones(2), qb.ones(2), axes=2), ValueError, "cannot sum over 2 axes"),
-                (lambda f: f(qb.ones((2, 3)), qb.ones((3, 2)), axes=((0, 1), (0,))), ValueError, "2 axes of the first operand are paired with 1"),
-                (lambda f: f(qb.ones((2, 3)), qb.ones((3, 2)), axes=(2, 0)), ValueError, "axis 2 is out of range")))  # fmt: skip
-general("outer", np.outer, call_shapes(((3,), (2,)), ((), (3,)), ((2, 2), (3,)), ((0,), (3,)), ((1,), (1,))), takes="fi")
+general(
+    "matmul", np.matmul,
+    call_shapes(
+        ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (1, 3, 4)), ((4, 1, 2, 3), (5, 3, 2)),
+        ((3,), (5, 3, 2)), ((5, 2, 3), (3,)), ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0)),
+        ((0, 2, 3), (3, 2)), ((0,), (0,)),
+    ),
+    takes="fi", ulps=16,
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), qb.ones((2, 3))), ValueError, r"\(2, 3\) and \(2, 3\).*3.*2"),
+        (lambda f: f(qb.ones((2, 2, 3)), qb.ones((3, 3, 4))), ValueError, r"\(2, 2, 3\) and \(3, 3, 4\)"),
+        (lambda f: f(qb.array(1.0), qb.ones(2)), ValueError, r"shapes \(\) and \(2,\)"),
+        (lambda f: f(qb.ones((2, 3)), qb.ones(3, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype"),
+        (lambda f: f(qb.array(BOOL), qb.array(BOOL)), ValueError, "bool.*astype"),
+    ),
+)  # fmt: skip
+general(
+    "dot", np_dot,
+    call_shapes(
+        ((3,), (3,)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((), (3,)), ((2, 3), ()), ((), ()),
+        ((0,), (0,)), ((2, 0), (0, 3)),
+    ),
+    takes="fi", ulps=16,
+    errors=((lambda f: f(qb.ones((2, 3)), qb.ones((4, 3))), ValueError, r"\(2, 3\) and \(4, 3\)"),),
+)  # fmt: skip
+general(
+    "tensordot", lambda a, b, axes=2: np.tensordot(a, b, axes),
+    [
+        ([(2, 3, 4), (3, 4, 5)], {}), ([(2, 3), (3, 4)], {"axes": 1}), ([(2,), (3,)], {"axes": 0}),
+        ([(2, 3, 4), (4, 5, 2)], {"axes": ((0, 2), (2, 0))}), ([(2, 3), (4, 3)], {"axes": (1, -1)}),
+        ([(2, 0), (0, 3)], {"axes": 1}),
+    ],
+    takes="fi", ulps=16,
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), qb.ones((3, 2))), ValueError, r"\(2, 3\) and \(3, 2\)"),
+        (lambda f: f(qb.ones(2), qb.ones(2), axes=2), ValueError, "cannot sum over 2 axes"),
+        (
+            lambda f: f(qb.ones((2, 3)), qb.ones((3, 2)), axes=((0, 1), (0,))), ValueError,
+            "2 axes of the first operand are paired with 1",
+        ),
+        (lambda f: f(qb.ones((2, 3)), qb.ones((3, 2)), axes=(2, 0)), ValueError, "axis 2 is out of range"),
+    ),
+)  # fmt: skip
+general(
+    "outer", np.outer, call_shapes(((3,), (2,)), ((), (3,)), ((2, 2), (3,)), ((0,), (3,)), ((1,), (1,))),
+    takes="fi",
+)  # fmt: skip
 
-# ----------------------------------------------------------------------------------------------------------------- shape
+# --------------------------------------------------------------------------------------------------------------- shapes
 
 STRUCTURAL = {"takes": "fib", "ulps": 0}
 
@@ -426,90 +524,219 @@ def np_repeat(x, repeats, axis=None):
     return np.repeat(x, repeats, axis)
 
 
-general("reshape", lambda x, shape: np.reshape(x, shape),
-        [((2, 3), {"shape": (3, 2)}), ((2, 3), {"shape": -1}), ((2, 3, 4), {"shape": (4, -1)}), ((), {"shape": (1, 1)}), ((1,), {"shape": ()}),
-         ((0, 3), {"shape": (3, 0)}), ((2, 0), {"shape": (0, 7)}), ((6,), {"shape": (1, 6, 1)})],
-        errors=((lambda f: f(qb.ones((2, 3)), (4, 2)), ValueError, r"shape \(2, 3\) has 6 elements.*\(4, 2\)"),
-                (lambda f: f(qb.ones((2, 3)), (-1, -1)), ValueError, "one of them may be -1"),
-                (lambda f: f(qb.ones((2, 3)), (4, -1)), ValueError, r"\(2, 3\).*\(4, -1\)"),
-                (lambda f: f(qb.ones((0, 3)), (-1, 0)), ValueError, r"\(0, 3\).*\(-1, 0\)"),
-                (lambda f: f(qb.ones((2, 3)), 6.0), TypeError, "shape must be")), **STRUCTURAL)  # fmt: skip
+general(
+    "reshape", lambda x, shape: np.reshape(x, shape),
+    [
+        ((2, 3), {"shape": (3, 2)}), ((2, 3), {"shape": -1}), ((2, 3, 4), {"shape": (4, -1)}),
+        ((), {"shape": (1, 1)}), ((1,), {"shape": ()}), ((0, 3), {"shape": (3, 0)}), ((2, 0), {"shape": (0, 7)}),
+        ((6,), {"shape": (1, 6, 1)}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), (4, 2)), ValueError, r"shape \(2, 3\) has 6 elements.*\(4, 2\)"),
+        (lambda f: f(qb.ones((2, 3)), (-1, -1)), ValueError, "one of them may be -1"),
+        (lambda f: f(qb.ones((2, 3)), (4, -1)), ValueError, r"\(2, 3\).*\(4, -1\)"),
+        (lambda f: f(qb.ones((0, 3)), (-1, 0)), ValueError, r"\(0, 3\).*\(-1, 0\)"),
+        (lambda f: f(qb.ones((2, 3)), 6.0), TypeError, "shape must be"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
 general("ravel", np.ravel, [((), {}), ((3,), {}), ((2, 3), {}), ((2, 0), {})], **STRUCTURAL)
-general("transpose", lambda x, axes=None: np.transpose(x, axes),
-        [((), {}), ((3,), {}), ((2, 3), {}), ((2, 3, 4), {}), ((2, 3, 4), {"axes": (1, 2, 0)}), ((2, 3, 4), {"axes": (-1, 0, 1)}), ((2, 0, 3), {}), ((0,), {"axes": (0,)})],
-        errors=((lambda f: f(qb.ones((2, 3)), (0,)), ValueError, r"axes \(0,\).*\(2, 3\)"),
-                (lambda f: f(qb.ones((2, 3)), (0, 0)), ValueError, "given twice"),
-                (lambda f: f(qb.ones((2, 3)), (0, 2)), ValueError, "axis 2 is out of range")), **STRUCTURAL)  # fmt: skip
-general("swapaxes", np.swapaxes, [((2, 3), {"axis1": 0, "axis2": 1}), ((2, 3, 4), {"axis1": -1, "axis2": 0}), ((2,), {"axis1": 0, "axis2": 0}), ((2, 0), {"axis1": 0, "axis2": 1})],
-        errors=((lambda f: f(qb.ones((2, 3)), 0, 2), ValueError, "axis 2 is out of range"),), **STRUCTURAL)  # fmt: skip
-general("moveaxis", np.moveaxis, [((2, 3, 4), {"source": 0, "destination": -1}), ((2, 3, 4), {"source": (0, 2), "destination": (1, 0)}), ((0, 3), {"source": 1, "destination": 0})],
-        errors=((lambda f: f(qb.ones((2, 3)), (0, 1), 0), ValueError, "2 source axes for 1"),
-                (lambda f: f(qb.ones((2, 3)), 2, 0), ValueError, "axis 2 is out of range")), **STRUCTURAL)  # fmt: skip
-general("squeeze", lambda x, axis=None: np.squeeze(x, axis), [((1, 3, 1), {}), ((1, 3, 1), {"axis": 0}), ((1, 3, 1), {"axis": (0, -1)}), ((2,), {}), ((1,), {}), ((1, 0), {"axis": 0})],
-        errors=((lambda f: f(qb.ones((2, 1)), axis=0), ValueError, r"axis 0 of shape \(2, 1\) has extent 2"),), **STRUCTURAL)  # fmt: skip
-general("expand_dims", np.expand_dims, [((), {"axis": 0}), ((2, 3), {"axis": 1}), ((2, 3), {"axis": (0, -1)}), ((0,), {"axis": -2})],
-        errors=((lambda f: f(qb.ones(2), 3), ValueError, "axis 3 is out of range"),
-                (lambda f: f(qb.ones(2), None), TypeError, "axis must be an int")), **STRUCTURAL)  # fmt: skip
-general("broadcast_to", np.broadcast_to, [((), {"shape": (2, 3)}), ((3,), {"shape": (2, 3)}), ((2, 1), {"shape": (2, 3)}), ((1,), {"shape": (0,)}), ((2, 1, 3), {"shape": (4, 2, 5, 3)}), ((2,), {"shape": 2})],
-        errors=((lambda f: f(qb.ones((2, 3)), (2, 2)), ValueError, r"\(2, 3\) does not broadcast to \(2, 2\)"),
-                (lambda f: f(qb.ones((2, 3)), (3,)), ValueError, r"\(2, 3\) does not broadcast to \(3,\)")), **STRUCTURAL)  # fmt: skip
-general("flip", lambda x, axis=None: np.flip(x, axis), [((3,), {}), ((2, 3), {}), ((2, 3), {"axis": 0}), ((2, 3, 4), {"axis": (0, -1)}), ((0, 2), {}), ((), {})],
-        errors=((lambda f: f(qb.ones(2), axis=1), ValueError, "axis 1 is out of range"),), **STRUCTURAL)  # fmt: skip
-general("astype", lambda x, dtype: x.astype(str(dtype)), [((2, 3), {"dtype": qb.float64}), ((), {"dtype": qb.float32}), ((0,), {"dtype": qb.float32})],
-        takes="fib", result="parameter", ulps=0,
-        errors=((lambda f: f(qb.ones(2), None), TypeError, "dtype must be given"),
-                (lambda f: f(qb.ones(2), "float128"), Exception, "float128")))  # fmt: skip
+general(
+    "transpose", lambda x, axes=None: np.transpose(x, axes),
+    [
+        ((), {}), ((3,), {}), ((2, 3), {}), ((2, 3, 4), {}), ((2, 3, 4), {"axes": (1, 2, 0)}),
+        ((2, 3, 4), {"axes": (-1, 0, 1)}), ((2, 0, 3), {}), ((0,), {"axes": (0,)}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), (0,)), ValueError, r"axes \(0,\).*\(2, 3\)"),
+        (lambda f: f(qb.ones((2, 3)), (0, 0)), ValueError, "given twice"),
+        (lambda f: f(qb.ones((2, 3)), (0, 2)), ValueError, "axis 2 is out of range"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "swapaxes", np.swapaxes,
+    [
+        ((2, 3), {"axis1": 0, "axis2": 1}), ((2, 3, 4), {"axis1": -1, "axis2": 0}),
+        ((2,), {"axis1": 0, "axis2": 0}), ((2, 0), {"axis1": 0, "axis2": 1}),
+    ],
+    errors=((lambda f: f(qb.ones((2, 3)), 0, 2), ValueError, "axis 2 is out of range"),), **STRUCTURAL,
+)  # fmt: skip
+general(
+    "moveaxis", np.moveaxis,
+    [
+        ((2, 3, 4), {"source": 0, "destination": -1}), ((2, 3, 4), {"source": (0, 2), "destination": (1, 0)}),
+        ((0, 3), {"source": 1, "destination": 0}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), (0, 1), 0), ValueError, "2 source axes for 1"),
+        (lambda f: f(qb.ones((2, 3)), 2, 0), ValueError, "axis 2 is out of range"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "squeeze", lambda x, axis=None: np.squeeze(x, axis),
+    [
+        ((1, 3, 1), {}), ((1, 3, 1), {"axis": 0}), ((1, 3, 1), {"axis": (0, -1)}), ((2,), {}), ((1,), {}),
+        ((1, 0), {"axis": 0}),
+    ],
+    errors=((lambda f: f(qb.ones((2, 1)), axis=0), ValueError, r"axis 0 of shape \(2, 1\) has extent 2"),),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "expand_dims", np.expand_dims,
+    [((), {"axis": 0}), ((2, 3), {"axis": 1}), ((2, 3), {"axis": (0, -1)}), ((0,), {"axis": -2})],
+    errors=(
+        (lambda f: f(qb.ones(2), 3), ValueError, "axis 3 is out of range"),
+        (lambda f: f(qb.ones(2), None), TypeError, "axis must be an int"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "broadcast_to", np.broadcast_to,
+    [
+        ((), {"shape": (2, 3)}), ((3,), {"shape": (2, 3)}), ((2, 1), {"shape": (2, 3)}), ((1,), {"shape": (0,)}),
+        ((2, 1, 3), {"shape": (4, 2, 5, 3)}), ((2,), {"shape": 2}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), (2, 2)), ValueError, r"\(2, 3\) does not broadcast to \(2, 2\)"),
+        (lambda f: f(qb.ones((2, 3)), (3,)), ValueError, r"\(2, 3\) does not broadcast to \(3,\)"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "flip", lambda x, axis=None: np.flip(x, axis),
+    [((3,), {}), ((2, 3), {}), ((2, 3), {"axis": 0}), ((2, 3, 4), {"axis": (0, -1)}), ((0, 2), {}), ((), {})],
+    errors=((lambda f: f(qb.ones(2), axis=1), ValueError, "axis 1 is out of range"),), **STRUCTURAL,
+)  # fmt: skip
+general(
+    "astype", lambda x, dtype: x.astype(str(dtype)),
+    [((2, 3), {"dtype": qb.float64}), ((), {"dtype": qb.float32}), ((0,), {"dtype": qb.float32})], takes="fib",
+    result="parameter", ulps=0,
+    errors=(
+        (lambda f: f(qb.ones(2), None), TypeError, "dtype must be given"),
+        (lambda f: f(qb.ones(2), "float128"), Exception, "float128"),
+    ),
+)  # fmt: skip
 LIKE = [((2, 3), {}), ((), {}), ((0, 2), {})]
 general("zeros_like", np.zeros_like, LIKE, derivative="flat", **STRUCTURAL)
 general("ones_like", np.ones_like, LIKE, derivative="flat", **STRUCTURAL)
-general("full_like", lambda x, v: np.broadcast_to(v, x.shape).copy(), [([(2, 3), np.array(2.5)], {}), ([(2, 3), np.array([1.5, 2.0, -1.0])], {}), ([(0,), np.array(2.0)], {}), ([(), np.array(1.0)], {})],
-        errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(3,\) does not broadcast to .*\(2,\)"),), **STRUCTURAL)  # fmt: skip
+general(
+    "full_like", lambda x, v: np.broadcast_to(v, x.shape).copy(),
+    [
+        ([(2, 3), np.array(2.5)], {}), ([(2, 3), np.array([1.5, 2.0, -1.0])], {}), ([(0,), np.array(2.0)], {}),
+        ([(), np.array(1.0)], {}),
+    ],
+    errors=((lambda f: f(qb.ones(2), qb.ones(3)), ValueError, r"\(3,\) does not broadcast to .*\(2,\)"),),
+    **STRUCTURAL,
+)  # fmt: skip
 
-# --------------------------------------------------------------------------------------------------------------- joining
+# -------------------------------------------------------------------------------------------------------------- joining
 
 for name in ("concat", "concatenate"):
-    general(name, lambda *arrays, axis=0: np.concatenate(arrays, axis),
-            [([(2,), (3,)], {}), ([(2, 3), (1, 3), (4, 3)], {}), ([(2, 3), (2, 1)], {"axis": 1}), ([(2, 3), (2, 1)], {"axis": -1}), ([(2, 3), (2,)], {"axis": None}),
-             ([(2, 3)], {}), ([(0, 3), (2, 3), (0, 3)], {}), ([(0,), (0,)], {})],
-            operands="list",
-            errors=((lambda f: f([]), ValueError, "needs an array at least"),
-                    (lambda f: f([qb.ones((2, 3)), qb.ones((2, 4))]), ValueError, r"array 0 has shape \(2, 3\) and array 1 has shape \(2, 4\)"),
-                    (lambda f: f([qb.ones((2, 3)), qb.ones(3)]), ValueError, r"\(2, 3\).*\(3,\)"),
-                    (lambda f: f([qb.array(1.0), qb.array(2.0)]), ValueError, "stack"),
-                    (lambda f: f([qb.ones(2)], axis=1), ValueError, "axis 1 is out of range"),
-                    (lambda f: f([qb.ones(2), qb.ones(2, dtype=qb.float32)]), ValueError, "(?s)float64.*float32.*astype"),
-                    (lambda f: f(3.0), TypeError, "list or tuple of arrays")), **STRUCTURAL)  # fmt: skip
-general("stack", lambda *arrays, axis=0: np.stack(arrays, axis),
-        [([(), ()], {}), ([(3,), (3,)], {}), ([(2, 3)] * 3, {"axis": 1}), ([(2, 3)] * 2, {"axis": -1}), ([(3,)], {}), ([(0,), (0,)], {"axis": 1}), ([(2, 0), (2, 0)], {})],
+    general(
+        name, lambda *arrays, axis=0: np.concatenate(arrays, axis),
+        [
+            ([(2,), (3,)], {}), ([(2, 3), (1, 3), (4, 3)], {}), ([(2, 3), (2, 1)], {"axis": 1}),
+            ([(2, 3), (2, 1)], {"axis": -1}), ([(2, 3), (2,)], {"axis": None}), ([(2, 3)], {}),
+            ([(0, 3), (2, 3), (0, 3)], {}), ([(0,), (0,)], {}),
+        ],
         operands="list",
-        errors=((lambda f: f([]), ValueError, "needs an array at least"),
-                (lambda f: f([qb.ones(2), qb.ones(3)]), ValueError, r"\(2,\).*\(3,\).*all shapes must be equal"),
-                (lambda f: f([qb.ones(2)], axis=2), ValueError, "axis 2 is out of range")), **STRUCTURAL)  # fmt: skip
-general("tile", np.tile, [((3,), {"reps": 2}), ((2, 3), {"reps": (2, 1)}), ((2, 3), {"reps": 2}), ((3,), {"reps": (2, 2)}), ((), {"reps": 3}), ((2,), {"reps": 0}), ((0, 2), {"reps": (2, 2)})],
-        errors=((lambda f: f(qb.ones(2), -1), ValueError, "cannot repeat -1 times"),), **STRUCTURAL)  # fmt: skip
-general("repeat", np_repeat, [((3,), {"repeats": 2}), ((2, 3), {"repeats": 2}), ((2, 3), {"repeats": 3, "axis": 1}), ((2, 3), {"repeats": 2, "axis": -2}), ((), {"repeats": 3}), ((2,), {"repeats": 0}), ((0, 2), {"repeats": 2, "axis": 0})],
-        errors=((lambda f: f(qb.ones(2), -1), ValueError, "cannot repeat -1 times"),
-                (lambda f: f(qb.ones(2), 2, axis=1), ValueError, "axis 1 is out of range")), **STRUCTURAL)  # fmt: skip
+        errors=(
+            (lambda f: f([]), ValueError, "needs an array at least"),
+            (
+                lambda f: f([qb.ones((2, 3)), qb.ones((2, 4))]), ValueError,
+                r"array 0 has shape \(2, 3\) and array 1 has shape \(2, 4\)",
+            ),
+            (lambda f: f([qb.ones((2, 3)), qb.ones(3)]), ValueError, r"\(2, 3\).*\(3,\)"),
+            (lambda f: f([qb.array(1.0), qb.array(2.0)]), ValueError, "stack"),
+            (lambda f: f([qb.ones(2)], axis=1), ValueError, "axis 1 is out of range"),
+            (lambda f: f([qb.ones(2), qb.ones(2, dtype=qb.float32)]), ValueError, "(?s)float64.*float32.*astype"),
+            (lambda f: f(3.0), TypeError, "list or tuple of arrays"),
+        ),
+        **STRUCTURAL,
+    )  # fmt: skip
+general(
+    "stack", lambda *arrays, axis=0: np.stack(arrays, axis),
+    [
+        ([(), ()], {}), ([(3,), (3,)], {}), ([(2, 3)] * 3, {"axis": 1}), ([(2, 3)] * 2, {"axis": -1}), ([(3,)], {}),
+        ([(0,), (0,)], {"axis": 1}), ([(2, 0), (2, 0)], {}),
+    ],
+    operands="list",
+    errors=(
+        (lambda f: f([]), ValueError, "needs an array at least"),
+        (lambda f: f([qb.ones(2), qb.ones(3)]), ValueError, r"\(2,\).*\(3,\).*all shapes must be equal"),
+        (lambda f: f([qb.ones(2)], axis=2), ValueError, "axis 2 is out of range"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+general(
+    "tile", np.tile,
+    [
+        ((3,), {"reps": 2}), ((2, 3), {"reps": (2, 1)}), ((2, 3), {"reps": 2}), ((3,), {"reps": (2, 2)}),
+        ((), {"reps": 3}), ((2,), {"reps": 0}), ((0, 2), {"reps": (2, 2)}),
+    ],
+    errors=((lambda f: f(qb.ones(2), -1), ValueError, "cannot repeat -1 times"),), **STRUCTURAL,
+)  # fmt: skip
+general(
+    "repeat", np_repeat,
+    [
+        ((3,), {"repeats": 2}), ((2, 3), {"repeats": 2}), ((2, 3), {"repeats": 3, "axis": 1}),
+        ((2, 3), {"repeats": 2, "axis": -2}), ((), {"repeats": 3}), ((2,), {"repeats": 0}),
+        ((0, 2), {"repeats": 2, "axis": 0}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones(2), -1), ValueError, "cannot repeat -1 times"),
+        (lambda f: f(qb.ones(2), 2, axis=1), ValueError, "axis 1 is out of range"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
 
-# -------------------------------------------------------------------------------------------------------------- indexing
+# ------------------------------------------------------------------------------------------------------------- indexing
 
-INDICES = (0, -1, slice(None), slice(1, None), slice(None, None, 2), slice(None, None, -1), slice(2, 0, -2), slice(5, 9), None, Ellipsis,
-           (1, 2), (slice(None), -1), (Ellipsis, 0), (None, slice(1, 2), 1), (slice(0, 0),), (Ellipsis, None), (slice(None, None, -2), slice(1, 3)),
-           (0, slice(-2, None), None, 3), ())  # fmt: skip
-general("getitem", lambda x, index: x[index], [((3, 4, 5), {"index": i}) for i in INDICES] + [((), {"index": ()}), ((), {"index": (None, ...)}), ((0, 3), {"index": (slice(None), 1)})],
-        errors=((lambda f: f(qb.ones((2, 3)), 2), IndexError, r"index 2 is out of range for axis 0 of shape \(2, 3\)"),
-                (lambda f: f(qb.ones((2, 3)), (0, -4)), IndexError, r"index -4 is out of range for axis 1"),
-                (lambda f: f(qb.ones((2, 3)), (0, 0, 0)), IndexError, r"too many indices.*\(2, 3\)"),
-                (lambda f: f(qb.ones((2, 3)), (..., ...)), IndexError, "one ellipsis"),
-                (lambda f: f(qb.ones((2, 3)), slice(None, None, 0)), ValueError, "step of a slice cannot be 0"),
-                (lambda f: f(qb.ones((2, 3)), 1.0), TypeError, "indexed by ints, slices, None and")), **STRUCTURAL)  # fmt: skip
-DIAGONALS = [((3, 3), {}), ((2, 4), {"offset": 1}), ((2, 4), {"offset": -1}), ((2, 4), {"offset": 4}), ((2, 3, 4), {"axis1": 2, "axis2": 0}), ((2, 3, 4), {"offset": -1, "axis1": 1, "axis2": -1}), ((0, 3), {})]
+INDICES = (
+    0, -1, slice(None), slice(1, None), slice(None, None, 2), slice(None, None, -1), slice(2, 0, -2), slice(5, 9),
+    None, Ellipsis, (1, 2), (slice(None), -1), (Ellipsis, 0), (None, slice(1, 2), 1), (slice(0, 0),),
+    (Ellipsis, None), (slice(None, None, -2), slice(1, 3)), (0, slice(-2, None), None, 3), (),
+)  # fmt: skip
+general(
+    "getitem", lambda x, index: x[index],
+    [((3, 4, 5), {"index": i}) for i in INDICES] + [
+        ((), {"index": ()}), ((), {"index": (None, ...)}), ((0, 3), {"index": (slice(None), 1)}),
+    ],
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), 2), IndexError, r"index 2 is out of range for axis 0 of shape \(2, 3\)"),
+        (lambda f: f(qb.ones((2, 3)), (0, -4)), IndexError, r"index -4 is out of range for axis 1"),
+        (lambda f: f(qb.ones((2, 3)), (0, 0, 0)), IndexError, r"too many indices.*\(2, 3\)"),
+        (lambda f: f(qb.ones((2, 3)), (..., ...)), IndexError, "one ellipsis"),
+        (lambda f: f(qb.ones((2, 3)), slice(None, None, 0)), ValueError, "step of a slice cannot be 0"),
+        (lambda f: f(qb.ones((2, 3)), 1.0), TypeError, "indexed by ints, slices, None and"),
+    ),
+    **STRUCTURAL,
+)  # fmt: skip
+DIAGONALS = [
+    ((3, 3), {}),
+    ((2, 4), {"offset": 1}),
+    ((2, 4), {"offset": -1}),
+    ((2, 4), {"offset": 4}),
+    ((2, 3, 4), {"axis1": 2, "axis2": 0}),
+    ((2, 3, 4), {"offset": -1, "axis1": 1, "axis2": -1}),
+    ((0, 3), {}),
+]
 PLANES_REFUSED = (
     (lambda f: f(qb.ones(3)), ValueError, r"two axes at least, got an array of shape \(3,\)"),
     (lambda f: f(qb.ones((2, 2)), 0, 1, 1), ValueError, "axis1 and axis2 are both 1"),
 )
 general("diagonal", np.diagonal, DIAGONALS, errors=PLANES_REFUSED, **STRUCTURAL)
 general("trace", np.trace, DIAGONALS, errors=PLANES_REFUSED, takes="fib")
-TRIANGLES = [((3, 3), {}), ((2, 4), {"k": 1}), ((4, 2), {"k": -1}), ((2, 3, 4), {"k": 0}), ((2, 2), {"k": 5}), ((2, 2), {"k": -5}), ((0, 2), {})]
+TRIANGLES = [
+    ((3, 3), {}),
+    ((2, 4), {"k": 1}),
+    ((4, 2), {"k": -1}),
+    ((2, 3, 4), {"k": 0}),
+    ((2, 2), {"k": 5}),
+    ((2, 2), {"k": -5}),
+    ((0, 2), {}),
+]
 general("tril", np.tril, TRIANGLES, errors=PLANES_REFUSED[:1], **STRUCTURAL)
 general("triu", np.triu, TRIANGLES, errors=PLANES_REFUSED[:1], **STRUCTURAL)

@@ -1,14 +1,13 @@
-"""Derivatives where the textbook has none: the documented values hold in every mode, to second order, eagerly, compiled and batched.
+"""Derivatives where the textbook has none: the documented values hold in every mode, to second order, batched.
 
-`check` takes a function of arrays with a scalar result, a point, and the gradient and Hessian that the conventions say, and
-compares all ways of computing them.
+`check` takes a function of an array with a scalar result, a point, and the gradient and Hessian that the conventions
+say, and compares all ways of computing them.
 """
 
 import math
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 INF, NAN = math.inf, math.nan
@@ -57,7 +56,7 @@ def scalar_rows(table):
     return [pytest.param(f, *rest, id=f"{name}-{rest[0]}") for name, f, *rest in table]
 
 
-# -------------------------------------------------------------------------------------- functions of one number, one point
+# -------------------------------------------------------------------------------- functions of one number, at one point
 
 
 @pytest.mark.parametrize("dtype", [qb.float64, qb.float32], ids=str)
@@ -134,7 +133,8 @@ def test_at_one_point(f, point, first, second, dtype):
     ("arccosh far out", qb.arccosh, 1e200, 1e-200, None, 1e-15),
     ("softplus tail", qb.softplus, -40.0, math.exp(-40.0), math.exp(-40.0), 1e-14),
     ("sigmoid tail", qb.sigmoid, -40.0, math.exp(-40.0), math.exp(-40.0), 1e-14),
-    ("erfc tail", qb.erfc, 5.0, -2 / math.sqrt(math.pi) * math.exp(-25.0), 20 / math.sqrt(math.pi) * math.exp(-25.0), 1e-14),
+    ("erfc tail", qb.erfc, 5.0, -2 / math.sqrt(math.pi) * math.exp(-25.0), 20 / math.sqrt(math.pi) * math.exp(-25.0),
+        1e-14),
     ("quotient", lambda x: 1.0 / x, 1e-200, -INF, None, 0.0),
     ("quotient of large numbers", lambda x: x / 1e200, 1e200, 1e-200, 0.0, 1e-15),
     ("quotient by large numbers", lambda x: 1e200 / x, 1e200, -1e-200, None, 1e-15),
@@ -147,7 +147,7 @@ def test_in_float64(f, point, first, second, rtol):
     check(f, point, first, second, rtol=rtol)
 
 
-# ------------------------------------------------------------------------------ the strong zero, and masked cotangents
+# ------------------------------------------------------------------------------- the strong zero, and masked cotangents
 
 
 @pytest.mark.parametrize(("f", "first", "second"), [
@@ -234,46 +234,107 @@ def test_saturated_times_large_cotangent():
 # ------------------------------------------------------------------------------------------------- functions of vectors
 
 
-@pytest.mark.parametrize(("f", "point", "gradient", "hessian"), [
-    pytest.param(qb.norm, [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="norm at 0"),
-    pytest.param(lambda x: qb.norm(x) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="square of norm at 0"),
-    pytest.param(lambda x: qb.norm(x) * qb.norm(x), [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="norm times norm at 0"),
-    pytest.param(lambda x: qb.sqrt(qb.sum(x**2)) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="square of root of sum of squares"),
-    pytest.param(lambda x: qb.sqrt(qb.sum(x * x)) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="the same with a product"),
-    pytest.param(lambda x: qb.sqrt(x[0] ** 2 + x[1] ** 2) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="the same by elements"),
-    pytest.param(lambda x: qb.exp(-qb.sqrt(qb.sum(x**2)) ** 2), [0.0, 0.0], [0.0, 0.0], -2 * np.eye(2), id="radial function at its centre"),
-    pytest.param(lambda x: qb.sqrt(qb.sum(x**2)), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="root of sum of squares at 0"),
-    pytest.param(qb.std, [3.0, 3.0, 3.0], [0.0] * 3, np.zeros((3, 3)), id="std of constants"),
-    pytest.param(qb.var, [3.0, 3.0], [0.0] * 2, [[0.5, -0.5], [-0.5, 0.5]], id="var of constants"),
-    pytest.param(lambda x: qb.hypot(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="hypot at 0"),
-    pytest.param(qb.logsumexp, [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="logsumexp of -inf"),
-    pytest.param(qb.logsumexp, [-INF, 1.0], [0.0, 1.0], np.zeros((2, 2)), id="logsumexp with one -inf"),
-    pytest.param(lambda x: qb.softmax(x)[0], [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="softmax of -inf"),
-    pytest.param(lambda x: qb.softmax(x)[1], [-INF, 1.0], [0.0, 0.0], np.zeros((2, 2)), id="softmax with one -inf"),
-    pytest.param(qb.max, [2.0, 2.0, 1.0], [0.5, 0.5, 0.0], np.zeros((3, 3)), id="max tie"),
-    pytest.param(qb.min, [2.0, 1.0, 1.0, 1.0], [0.0, 1 / 3, 1 / 3, 1 / 3], np.zeros((4, 4)), id="min tie"),
-    pytest.param(qb.max, [3.0, 3.0, 3.0, 3.0], [0.25] * 4, np.zeros((4, 4)), id="max of equals"),
-    pytest.param(lambda x: qb.maximum(x[0], x[1]), [2.0, 2.0], [0.5, 0.5], np.zeros((2, 2)), id="maximum tie"),
-    pytest.param(lambda x: qb.minimum(x[0], x[1]), [2.0, 2.0], [0.5, 0.5], np.zeros((2, 2)), id="minimum tie"),
-    pytest.param(lambda x: qb.atan2(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at the origin"),
-    pytest.param(lambda x: qb.atan2(x[0], x[1]), [0.0, -2.0], [-0.5, 0.0], [[0.0, -0.25], [-0.25, 0.0]], id="atan2 on the left axis"),
-    pytest.param(lambda x: qb.atan2(x[0], x[1]), [2.0, 0.0], [0.0, -0.5], [[0.0, 0.25], [0.25, 0.0]], id="atan2 on the upper axis"),
-    pytest.param(lambda x: qb.atan2(x[0], x[1]), [INF, 1.0], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at infinity"),
-    pytest.param(lambda x: qb.atan2(x[0], x[1]), [-INF, INF], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at both infinities"),
-    pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 2.0], [0.0, 0.0], [[2.0, 0.0], [0.0, 0.0]], id="0 ** 2"),
-    pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 1.0], [1.0, 0.0], None, id="0 ** 1"),
-    pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.5], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0.5"),
-    pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0"),
-    pytest.param(lambda x: qb.power(x[0], x[1]), [-2.0, 3.0], [12.0, 0.0], None, id="(-2) ** 3"),
-    pytest.param(lambda x: qb.clip(x[0], x[1], x[2]), [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], np.zeros((3, 3)), id="clip at lo"),
-    pytest.param(lambda x: qb.clip(x[0], x[1], x[2]), [1.0, 0.0, 1.0], [0.0, 0.0, 1.0], np.zeros((3, 3)), id="clip at hi"),
-    pytest.param(lambda x: qb.clip(x[0], x[1], x[2]), [5.0, 3.0, 2.0], [0.0, 0.0, 1.0], np.zeros((3, 3)), id="clip with lo above hi"),
-    pytest.param(qb.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0], [[0, 3, 2], [3, 0, 0], [2, 0, 0]], id="prod with one zero"),
-    pytest.param(qb.prod, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]], id="prod with two zeros"),
-    pytest.param(lambda x: qb.logaddexp(x[0], x[1]), [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="logaddexp of -inf"),
-    pytest.param(lambda x: qb.logaddexp(x[0], x[1]), [-INF, 1.0], [0.0, 1.0], np.zeros((2, 2)), id="logaddexp with one -inf"),
-    pytest.param(lambda x: x[0] / x[1], [0.0, 1e-200], [1e200, -0.0], None, id="0 / tiny"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("f", "point", "gradient", "hessian"),
+    [
+        pytest.param(qb.norm, [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="norm at 0"),
+        pytest.param(lambda x: qb.norm(x) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="square of norm at 0"),
+        pytest.param(
+            lambda x: qb.norm(x) * qb.norm(x), [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="norm times norm at 0"
+        ),
+        pytest.param(
+            lambda x: qb.sqrt(qb.sum(x**2)) ** 2,
+            [0.0, 0.0],
+            [0.0, 0.0],
+            2 * np.eye(2),
+            id="square of root of sum of squares",
+        ),
+        pytest.param(
+            lambda x: qb.sqrt(qb.sum(x * x)) ** 2, [0.0, 0.0], [0.0, 0.0], 2 * np.eye(2), id="the same with a product"
+        ),
+        pytest.param(
+            lambda x: qb.sqrt(x[0] ** 2 + x[1] ** 2) ** 2,
+            [0.0, 0.0],
+            [0.0, 0.0],
+            2 * np.eye(2),
+            id="the same by elements",
+        ),
+        pytest.param(
+            lambda x: qb.exp(-(qb.sqrt(qb.sum(x**2)) ** 2)),
+            [0.0, 0.0],
+            [0.0, 0.0],
+            -2 * np.eye(2),
+            id="radial function at its centre",
+        ),
+        pytest.param(
+            lambda x: qb.sqrt(qb.sum(x**2)), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="root of sum of squares at 0"
+        ),
+        pytest.param(qb.std, [3.0, 3.0, 3.0], [0.0] * 3, np.zeros((3, 3)), id="std of constants"),
+        pytest.param(qb.var, [3.0, 3.0], [0.0] * 2, [[0.5, -0.5], [-0.5, 0.5]], id="var of constants"),
+        pytest.param(lambda x: qb.hypot(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="hypot at 0"),
+        pytest.param(qb.logsumexp, [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="logsumexp of -inf"),
+        pytest.param(qb.logsumexp, [-INF, 1.0], [0.0, 1.0], np.zeros((2, 2)), id="logsumexp with one -inf"),
+        pytest.param(lambda x: qb.softmax(x)[0], [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="softmax of -inf"),
+        pytest.param(lambda x: qb.softmax(x)[1], [-INF, 1.0], [0.0, 0.0], np.zeros((2, 2)), id="softmax with one -inf"),
+        pytest.param(qb.max, [2.0, 2.0, 1.0], [0.5, 0.5, 0.0], np.zeros((3, 3)), id="max tie"),
+        pytest.param(qb.min, [2.0, 1.0, 1.0, 1.0], [0.0, 1 / 3, 1 / 3, 1 / 3], np.zeros((4, 4)), id="min tie"),
+        pytest.param(qb.max, [3.0, 3.0, 3.0, 3.0], [0.25] * 4, np.zeros((4, 4)), id="max of equals"),
+        pytest.param(lambda x: qb.maximum(x[0], x[1]), [2.0, 2.0], [0.5, 0.5], np.zeros((2, 2)), id="maximum tie"),
+        pytest.param(lambda x: qb.minimum(x[0], x[1]), [2.0, 2.0], [0.5, 0.5], np.zeros((2, 2)), id="minimum tie"),
+        pytest.param(
+            lambda x: qb.atan2(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at the origin"
+        ),
+        pytest.param(
+            lambda x: qb.atan2(x[0], x[1]),
+            [0.0, -2.0],
+            [-0.5, 0.0],
+            [[0.0, -0.25], [-0.25, 0.0]],
+            id="atan2 on the left axis",
+        ),
+        pytest.param(
+            lambda x: qb.atan2(x[0], x[1]),
+            [2.0, 0.0],
+            [0.0, -0.5],
+            [[0.0, 0.25], [0.25, 0.0]],
+            id="atan2 on the upper axis",
+        ),
+        pytest.param(lambda x: qb.atan2(x[0], x[1]), [INF, 1.0], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at infinity"),
+        pytest.param(
+            lambda x: qb.atan2(x[0], x[1]), [-INF, INF], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at both infinities"
+        ),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 2.0], [0.0, 0.0], [[2.0, 0.0], [0.0, 0.0]], id="0 ** 2"),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 1.0], [1.0, 0.0], None, id="0 ** 1"),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.5], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0.5"),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0"),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [-2.0, 3.0], [12.0, 0.0], None, id="(-2) ** 3"),
+        pytest.param(
+            lambda x: qb.clip(x[0], x[1], x[2]), [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], np.zeros((3, 3)), id="clip at lo"
+        ),
+        pytest.param(
+            lambda x: qb.clip(x[0], x[1], x[2]), [1.0, 0.0, 1.0], [0.0, 0.0, 1.0], np.zeros((3, 3)), id="clip at hi"
+        ),
+        pytest.param(
+            lambda x: qb.clip(x[0], x[1], x[2]),
+            [5.0, 3.0, 2.0],
+            [0.0, 0.0, 1.0],
+            np.zeros((3, 3)),
+            id="clip with lo above hi",
+        ),
+        pytest.param(
+            qb.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0], [[0, 3, 2], [3, 0, 0], [2, 0, 0]], id="prod with one zero"
+        ),
+        pytest.param(
+            qb.prod, [0.0, 0.0, 3.0], [0.0, 0.0, 0.0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]], id="prod with two zeros"
+        ),
+        pytest.param(
+            lambda x: qb.logaddexp(x[0], x[1]), [-INF, -INF], [0.0, 0.0], np.zeros((2, 2)), id="logaddexp of -inf"
+        ),
+        pytest.param(
+            lambda x: qb.logaddexp(x[0], x[1]), [-INF, 1.0], [0.0, 1.0], np.zeros((2, 2)), id="logaddexp with one -inf"
+        ),
+        pytest.param(lambda x: x[0] / x[1], [0.0, 1e-200], [1e200, -0.0], None, id="0 / tiny"),
+    ],
+)
 def test_of_vectors(f, point, gradient, hessian):
     check(f, point, gradient, hessian, rtol=1e-15)
 
@@ -293,7 +354,8 @@ def test_bool_and_integer_inputs_have_no_gradient():
     assert gradients[2] is None
 
 
-@pytest.mark.parametrize("f", [qb.max, qb.min, lambda x: qb.maximum(x[0], x[1]), lambda x: qb.minimum(x[0], x[1]), qb.norm, qb.std,
+@pytest.mark.parametrize("f", [qb.max, qb.min, lambda x: qb.maximum(x[0], x[1]), lambda x: qb.minimum(x[0], x[1]),
+    qb.norm, qb.std,
                                lambda x: qb.sum(qb.relu(x)), lambda x: qb.sum(qb.clip(x, 0.0, 1.0))])  # fmt: skip
 def test_nan_propagates(f):
     assert math.isnan(f(qb.array([NAN, 1.0])).item())

@@ -1,14 +1,18 @@
-"""Random programs: lists of instructions over arrays of small random shapes, to be interpreted with Quabla or with NumPy.
+"""Random programs: lists of instructions over arrays of small random shapes, to be interpreted with Quabla or NumPy.
 
-A program is data, so hypothesis can shrink it and a failure prints it. All functions in it are smooth or their kinks have a
-documented derivative; values stay moderate, since what can grow passes through a bounded function first.
+A program is data, so hypothesis can shrink it and a failure prints it. All functions in it are smooth or their kinks
+have a documented derivative; values stay moderate, since what can grow passes through a bounded function first.
+
+QUABLA_EXAMPLES=20 looks at twenty times as many programs, and at other ones in every run.
 """
 
-import numpy as np
-import scipy.special
-from hypothesis import strategies as st
+import os
 
+import numpy as np
 import quabla as qb
+import scipy.special
+from hypothesis import settings
+from hypothesis import strategies as st
 
 UNARY = {
     "sin": np.sin,
@@ -24,10 +28,23 @@ UNARY = {
     "abs": np.abs,
     "relu": lambda x: np.maximum(x, 0),
 }
-BINARY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum, "hypot": np.hypot, "atan2": np.arctan2}
+BINARY = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "hypot": np.hypot,
+    "atan2": np.arctan2,
+}
 REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "prod": np.prod, "logsumexp": scipy.special.logsumexp}
 SHAPES = ((), (1,), (3,), (2, 3), (3, 1), (2, 1, 3), (1, 1), (4, 3))
 MOST = 200  # elements of any value
+
+
+def examples(count):
+    """How many programs a law is tried on."""
+    factor = int(os.environ.get("QUABLA_EXAMPLES", "1"))
+    return settings(max_examples=count * factor, derandomize=factor == 1)
 
 
 def interpret(program, inputs, namespace):
@@ -81,7 +98,13 @@ def draw_index(draw, shape):
     for extent in shape:
         start, stop = draw(st.integers(-extent, extent - 1)), draw(st.integers(-extent, extent))
         step = draw(st.sampled_from([1, 1, 2, -1]))
-        entries.append(draw(st.sampled_from([slice(None), start, slice(start, None), slice(None, stop if stop else None, step), slice(None)])))
+        entries.append(
+            draw(
+                st.sampled_from(
+                    [slice(None), start, slice(start, None), slice(None, stop if stop else None, step), slice(None)]
+                )
+            )
+        )
     if draw(st.booleans()):
         entries.insert(draw(st.integers(0, len(entries))), None)
     return tuple(entries)
@@ -95,8 +118,25 @@ def broadcasts(*shapes):
 
 
 def draw_instruction(draw, shapes):
-    """(name, places of operands, parameters) that fit the shapes of the values so far; None if the draw does not fit."""
-    kind = draw(st.sampled_from(["unary", "unary", "binary", "binary", "reduce", "index", "shape", "join", "pick", "product", "other", "max"]))
+    """(name, places of operands, parameters) that fit the shapes of the values so far; None if the draw does not."""
+    kind = draw(
+        st.sampled_from(
+            [
+                "unary",
+                "unary",
+                "binary",
+                "binary",
+                "reduce",
+                "index",
+                "shape",
+                "join",
+                "pick",
+                "product",
+                "other",
+                "max",
+            ]
+        )
+    )
     i, j, k = (draw(st.integers(0, len(shapes) - 1)) for _ in range(3))
     shape = shapes[i]
     axes = st.integers(-len(shape), len(shape) - 1) if shape else st.none()
@@ -133,19 +173,28 @@ def draw_instruction(draw, shapes):
         return "pick", (i, j, k), {}
     if kind == "product":
         for a, b in ((i, j), (j, i), (i, i)):
-            if shapes[a] and shapes[b] and shapes[a][-1] == shapes[b][-2 if len(shapes[b]) > 1 else 0]:
-                if broadcasts(shapes[a][:-2], shapes[b][:-2]):
-                    return "product", (a, b), {}
+            fits = shapes[a] and shapes[b] and shapes[a][-1] == shapes[b][-2 if len(shapes[b]) > 1 else 0]
+            if fits and broadcasts(shapes[a][:-2], shapes[b][:-2]):
+                return "product", (a, b), {}
     if kind == "other":
         name = draw(st.sampled_from(["scale", "shift", "power", "crop"]))
-        values = draw(st.lists(st.sampled_from([-0.5, 0.25, 1.5]), min_size=shape[-1] if shape else 1, max_size=shape[-1] if shape else 1))
-        params = {"scale": {"factor": draw(st.sampled_from([0.5, -1.0, 1.0, 0.0, 2]))}, "shift": {"values": values}, "power": {"n": draw(st.integers(0, 4))}}  # fmt: skip
+        values = draw(
+            st.lists(
+                st.sampled_from([-0.5, 0.25, 1.5]),
+                min_size=shape[-1] if shape else 1,
+                max_size=shape[-1] if shape else 1,
+            )
+        )
+        params = {"scale": {"factor": draw(st.sampled_from([0.5, -1.0, 1.0, 0.0, 2]))}, "shift": {"values": values},
+            "power": {"n": draw(st.integers(0, 4))}}  # fmt: skip
         return name, (i,), params.get(name, {})
     return None
 
 
-BOUNDED = {"sin", "cos", "tanh", "sigmoid", "arctan", "erf", "crop", "atan2", "index", "reshape", "transpose", "flip", "expand_dims",
-           "broadcast_to", "tile", "repeat", "max", "join", "pile", "pick", "abs", "negative", "relu", "maximum"}  # fmt: skip
+BOUNDED = {"sin", "cos", "tanh", "sigmoid", "arctan", "erf", "crop", "atan2", "index", "reshape", "transpose", "flip",
+    "expand_dims",
+           "broadcast_to", "tile", "repeat", "max", "join", "pile", "pick", "abs", "negative", "relu",
+               "maximum"}  # fmt: skip
 
 
 @st.composite

@@ -1,12 +1,11 @@
 """Laws that hold for every program, over random ones."""
 
 import numpy as np
-from compare import assert_close
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from properties.programs import NumpyFunctions, as_function, interpret, programs
-
 import quabla as qb
+from compare import assert_close
+from hypothesis import given
+from hypothesis import strategies as st
+from properties.programs import NumpyFunctions, as_function, examples, interpret, programs
 
 TOLERANCE = 1e-11
 
@@ -32,7 +31,7 @@ seeds = st.integers(0, 1000)
 
 
 @given(programs(most_instructions=12))
-@settings(max_examples=150)
+@examples(150)
 def test_programs_compute_what_numpy_computes(case):
     """Eagerly, one call after the other; compiled, fused and simplified; and lowered."""
     arrays, program = case
@@ -44,7 +43,7 @@ def test_programs_compute_what_numpy_computes(case):
 
 
 @given(programs(), seeds)
-@settings(max_examples=100)
+@examples(100)
 def test_jvp_is_linear(case, seed):
     arrays, program = case
     f, x = as_function(program), tensors(arrays)
@@ -55,7 +54,7 @@ def test_jvp_is_linear(case, seed):
 
 
 @given(programs(most_instructions=10), seeds)
-@settings(max_examples=150)
+@examples(150)
 def test_reverse_mode_is_the_transpose_of_forward_mode(case, seed):
     """<J v, w> = <v, J' w>; the primal values agree, too."""
     arrays, program = case
@@ -72,7 +71,7 @@ def test_reverse_mode_is_the_transpose_of_forward_mode(case, seed):
 
 
 @given(programs(most_instructions=6), seeds)
-@settings(max_examples=60)
+@examples(60)
 def test_second_derivatives_are_symmetric_and_agree_in_all_modes(case, seed):
     arrays, program = case
     f, x = as_function(program, keep_scalar=True), tensors(arrays)
@@ -95,7 +94,7 @@ def test_second_derivatives_are_symmetric_and_agree_in_all_modes(case, seed):
 
 
 @given(programs(), seeds, st.integers(1, 4))
-@settings(max_examples=80)
+@examples(80)
 def test_vmap_is_a_loop(case, seed, size):
     """Of the function and of its gradient; some inputs shared."""
     arrays, program = case
@@ -104,7 +103,10 @@ def test_vmap_is_a_loop(case, seed, size):
     shared[rng.integers(len(arrays))] = False
     in_axes = tuple(None if s else int(rng.integers(a.ndim + 1)) for s, a in zip(shared, arrays))
     examples = [[a if s else a * (1 - 0.1 * k) + 0.01 * k for a, s in zip(arrays, shared)] for k in range(size)]
-    stacked = [a if axis is None else np.stack([e[i] for e in examples], axis) for i, (a, axis) in enumerate(zip(arrays, in_axes))]
+    stacked = [
+        a if axis is None else np.stack([e[i] for e in examples], axis)
+        for i, (a, axis) in enumerate(zip(arrays, in_axes))
+    ]
     nums = tuple(range(len(arrays)))
     scalar = as_function(program, keep_scalar=True)
     for f in (as_function(program), qb.grad(scalar, argnums=nums)):
@@ -114,14 +116,18 @@ def test_vmap_is_a_loop(case, seed, size):
 
 
 @given(programs(most_instructions=6), seeds)
-@settings(max_examples=50)
+@examples(50)
 def test_transforms_commute(case, seed):
     """jit anywhere changes nothing; grad of a sum over vmap is vmap of grad; vmap passes through jvp."""
     arrays, program = case
     f, x = as_function(program, keep_scalar=True), tensors(arrays)
     nums = tuple(range(len(x)))
     gradient = qb.grad(f, argnums=nums)(*x)
-    for g in (qb.jit(qb.grad(f, argnums=nums)), qb.grad(qb.jit(f), argnums=nums), qb.jit(qb.grad(qb.jit(f), argnums=nums))):
+    for g in (
+        qb.jit(qb.grad(f, argnums=nums)),
+        qb.grad(qb.jit(f), argnums=nums),
+        qb.jit(qb.grad(qb.jit(f), argnums=nums)),
+    ):
         assert_close(g(*x), gradient, TOLERANCE)
     batch = tuple(qb.stack([a, 0.5 * a, -a]) for a in x)
     each = qb.vmap(qb.grad(f, argnums=nums))(*batch)
@@ -135,20 +141,20 @@ def test_transforms_commute(case, seed):
 
 
 @given(programs(most_instructions=6), seeds)
-@settings(max_examples=40)
+@examples(40)
 def test_the_jacobian_has_the_products(case, seed):
     arrays, program = case
     f, x, v = as_function(program), tensors(arrays), directions(arrays, seed)
     nums = tuple(range(len(x)))
     forward, reverse = qb.jacfwd(f, argnums=nums)(*x), qb.jacrev(f, argnums=nums)(*x)
     assert_close(reverse, forward, 1e-9)
-    out, tangent = qb.jvp(f, x, v)
+    _, tangent = qb.jvp(f, x, v)
     product = sum(np.tensordot(np.asarray(block), np.asarray(t), axes=np.ndim(t)) for block, t in zip(forward, v))
     assert_close(tangent, qb.array(product), 1e-9)
 
 
 @given(programs(most_instructions=5, inputs=(1, 2)), seeds)
-@settings(max_examples=40)
+@examples(40)
 def test_a_closure_is_an_argument(case, seed):
     """Differentiating through values closed over is differentiating by arguments."""
     arrays, program = case

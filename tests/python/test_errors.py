@@ -1,10 +1,10 @@
-"""What happens on bad input: the promised error, with the words that lead out, and a library that works on afterwards."""
+"""Bad input: the promised error, with the words that lead out, and a library that works on afterwards."""
 
 import math
+import re
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 
@@ -20,7 +20,7 @@ def use(x, y=None):
     return qb.sum(x * 2.0) if y is None else qb.sum(x @ y)
 
 
-# ------------------------------------------------------------------------------------------------------------ bad arrays
+# ----------------------------------------------------------------------------------------------------------- bad arrays
 
 
 @pytest.mark.parametrize("ragged", [[[1.0, 2.0], [3.0]], [[1.0], 2.0], [[[1.0]], [[1.0, 2.0]]], [1.0, [2.0]]])
@@ -31,13 +31,15 @@ def test_ragged_lists(ragged):
         qb.sum(ragged)
 
 
-@pytest.mark.parametrize("wrong", ["text", [["a"]], [object()], {"a": 1.0}, np.array(["a"]), np.array([object()]), np.float16([1.0]), 1j])
+@pytest.mark.parametrize(
+    "wrong", ["text", [["a"]], [object()], {"a": 1.0}, np.array(["a"]), np.array([object()]), np.float16([1.0]), 1j]
+)
 def test_not_numbers(wrong):
     with pytest.raises((TypeError, ValueError)):
         qb.array(wrong)
 
 
-# ----------------------------------------------------------------------------------------------------- shapes and dtypes
+# ---------------------------------------------------------------------------------------------------- shapes and dtypes
 
 WRONG_SHAPES = [
     (lambda a, b: a + b, (2, 3), (2, 4)),
@@ -59,9 +61,8 @@ def test_wrong_shapes_name_both(call, a, b):
     x, y = qb.ones(a), qb.ones(b)
     ways = [lambda: call(x, y), lambda: qb.jit(call)(x, y), lambda: qb.vmap(call)(qb.ones((5, *a)), qb.ones((5, *b)))]
     for way in ways:
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=re.escape(str(a))) as error:
             way()
-        assert str(a) in str(error.value)
         assert str(b) in str(error.value)
 
 
@@ -71,7 +72,12 @@ def test_wrong_shapes_name_both(call, a, b):
 ])  # fmt: skip
 def test_float32_with_float64_names_astype(call):
     a, b = qb.ones(3), qb.ones(3, dtype=qb.float32)
-    for way in (lambda: call(a, b), lambda: call(b, a), lambda: qb.jit(call)(a, b), lambda: qb.jit(lambda x: call(x, a))(b)):
+    for way in (
+        lambda: call(a, b),
+        lambda: call(b, a),
+        lambda: qb.jit(call)(a, b),
+        lambda: qb.jit(lambda x: call(x, a))(b),
+    ):
         with pytest.raises(ValueError, match="astype") as error:
             way()
         assert "float32" in str(error.value)
@@ -81,9 +87,9 @@ def test_float32_with_float64_names_astype(call):
 def test_bool_arithmetic_names_astype():
     flags = qb.array([True, False])
     for call in (lambda x: x + x, lambda x: x * x, lambda x: x - x, lambda x: x / x, qb.sin, qb.exp, qb.negative):
-        with pytest.raises(ValueError, match="bool.*astype"):
+        with pytest.raises(ValueError, match=r"bool.*astype"):
             call(flags)
-        with pytest.raises(ValueError, match="bool.*astype"):
+        with pytest.raises(ValueError, match=r"bool.*astype"):
             qb.jit(call)(flags)
 
 
@@ -92,7 +98,7 @@ def test_signed_with_uint64_names_astype():
         qb.array([1], dtype=qb.int64) + qb.array([1], dtype=qb.uint64)
 
 
-# ------------------------------------------------------------------------------------------------------------ transforms
+# ----------------------------------------------------------------------------------------------------------- transforms
 
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 2), (0,)])
@@ -150,8 +156,10 @@ def test_a_tracer_prints_itself():
 
 
 @pytest.mark.parametrize("later", [
-    lambda t: t + 1.0, lambda t: 1.0 - t, qb.sin, lambda t: qb.jit(lambda x: x + t)(1.0), lambda t: qb.grad(lambda x: x * t)(1.0),
-    lambda t: qb.stack([t, t]), lambda t: qb.jit(lambda x: x)(t), lambda t: t[None], lambda t: qb.jvp(qb.sin, (t,), (1.0,)),
+    lambda t: t + 1.0, lambda t: 1.0 - t, qb.sin, lambda t: qb.jit(lambda x: x + t)(1.0),
+        lambda t: qb.grad(lambda x: x * t)(1.0),
+    lambda t: qb.stack([t, t]), lambda t: qb.jit(lambda x: x)(t), lambda t: t[None],
+        lambda t: qb.jvp(qb.sin, (t,), (1.0,)),
     lambda t: qb.vmap(lambda x: x)(t[None]), lambda t: qb.grad(qb.sin)(t), lambda t: t.sum(),
 ])  # fmt: skip
 def test_an_escaped_tracer(later):
@@ -188,7 +196,7 @@ def test_an_escaped_tracer_still_prints():
     assert "TraceTensor" in repr(kept[0])
 
 
-# --------------------------------------------------------------------------------------------------------------- devices
+# -------------------------------------------------------------------------------------------------------------- devices
 
 
 def test_devices():
@@ -214,7 +222,7 @@ def test_device_that_is_not_there(device):
     assert error.value.device == device
 
 
-# ----------------------------------------------------------------------------------------------------- indices, axes, names
+# ------------------------------------------------------------------------------------------------- indices, axes, names
 
 
 def test_indices():
@@ -224,7 +232,7 @@ def test_indices():
             call(x)
         with pytest.raises(IndexError, match=r"\(2, 3\)"):
             qb.jit(call)(x)
-    with pytest.raises(TypeError, match="1.0"):
+    with pytest.raises(TypeError, match=r"1\.0"):
         x[1.0]
 
 
@@ -254,17 +262,19 @@ def test_tensors_are_immutable():
 
 
 def test_truth_of_several_elements():
-    with pytest.raises(ValueError, match="any|all"):
+    with pytest.raises(ValueError, match=r"any|all"):
         bool(qb.array([True, False]))
     assert bool(qb.array(True))
 
 
-# ---------------------------------------------------------------------------------------- errors in the middle of something
+# ------------------------------------------------------------------------------------ errors in the middle of something
 
 
 def test_an_error_deep_inside_nested_traces_unwinds_them_all():
     def g(a):
-        return qb.grad(lambda b: qb.vmap(lambda c: qb.jit(lambda d: qb.ones(2) + qb.ones(3) + d)(c))(qb.ones(4))[0] * b)(a)
+        return qb.grad(
+            lambda b: qb.vmap(lambda c: qb.jit(lambda d: qb.ones(2) + qb.ones(3) + d)(c))(qb.ones(4))[0] * b
+        )(a)
 
     for _ in range(3):
         with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
@@ -296,7 +306,11 @@ def test_recursion_is_an_exception():
 
 
 def test_impossible_sizes():
-    for call in (lambda: qb.ones((2**40, 2**40)), lambda: qb.broadcast_to(qb.ones(1), (2**62, 4)), lambda: qb.zeros(-1)):
+    for call in (
+        lambda: qb.ones((2**40, 2**40)),
+        lambda: qb.broadcast_to(qb.ones(1), (2**62, 4)),
+        lambda: qb.zeros(-1),
+    ):
         with pytest.raises((ValueError, MemoryError)):
             call()
     with pytest.raises((ValueError, MemoryError)):

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_same_bits
-
 import quabla as qb
+from compare import assert_close, assert_same_bits
 
 P = {"w": np.array([[1.0, -2.0], [0.5, 3.0]]), "b": [np.array(0.25), None]}
 

@@ -19,7 +19,9 @@ PROMISE = re.compile(r"^\s*print\(.*\)\s+# (.*)$", re.MULTILINE)
 def run(arguments, cwd):
     """Standard output of Python in a fresh process that imports what this one does."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "MPLBACKEND": "Agg"}
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

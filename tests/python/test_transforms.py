@@ -1,4 +1,4 @@
-"""Each transform by itself: arguments, results, structures, and what it refuses. How they compose: test_transforms_compose.py."""
+"""Each transform by itself: arguments, results, structures, and what it refuses; then test_transforms_compose.py."""
 
 import functools
 import inspect
@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_same_bits
-
 import quabla as qb
+from compare import assert_close, assert_same_bits
 
 X, Y = 0.7, -1.3
 
@@ -29,10 +28,14 @@ def loss(params, x):
 @pytest.fixture
 def params():
     rng = np.random.default_rng(0)
-    return {"w": qb.array(rng.normal(size=(3, 2))), "b": [qb.array(rng.normal(size=2)), None], "n": qb.array([1, 2], dtype=qb.int64)}
+    return {
+        "w": qb.array(rng.normal(size=(3, 2))),
+        "b": [qb.array(rng.normal(size=2)), None],
+        "n": qb.array([1, 2], dtype=qb.int64),
+    }
 
 
-# ---------------------------------------------------------------------------------------------------------------- grad
+# ----------------------------------------------------------------------------------------------------------------- grad
 
 
 @pytest.mark.parametrize("argnums", [0, 1, -1, -2, (0,), (0, 1), (1, 0), (-1, 0)])
@@ -52,7 +55,7 @@ def test_python_numbers_are_differentiated():
     assert qb.grad(lambda x: x**3)(2).item() == 12.0
     assert qb.grad(lambda x: x**3)(2).dtype == qb.float64
     assert qb.grad(lambda t: t[0] * t[1]["a"])((2.0, {"a": 3.0}))[1]["a"].item() == 2.0
-    out, tangent = qb.jvp(f, (X, Y), (1.0, 0.0))
+    _, tangent = qb.jvp(f, (X, Y), (1.0, 0.0))
     assert tangent.item() == pytest.approx(F_X, rel=1e-15)
 
 
@@ -77,7 +80,7 @@ def test_gradients_keep_dtypes():
 
 
 def test_unused_arguments_have_zero_gradients():
-    gx, gy = qb.grad(lambda x, y: qb.sum(x), argnums=(0, 1))(qb.ones(2), qb.ones((2, 3)))
+    _, gy = qb.grad(lambda x, y: qb.sum(x), argnums=(0, 1))(qb.ones(2), qb.ones((2, 3)))
     assert_same_bits(gy, qb.zeros((2, 3)))
     assert qb.grad(lambda x: qb.array(3.0))(qb.array(1.0)).item() == 0.0
     assert qb.grad(lambda x: 3.0)(1.0).item() == 0.0
@@ -110,7 +113,7 @@ def test_keyword_arguments():
     assert qb.jit(scaled)(x, scale=2.0).item() == 6.0
 
 
-# ------------------------------------------------------------------------------------------------- jvp, vjp, linearize
+# -------------------------------------------------------------------------------------------------- jvp, vjp, linearize
 
 
 def test_jvp():
@@ -132,7 +135,7 @@ def test_jvp_of_trees_and_integers():
 
 
 def test_vjp():
-    out, pullback = qb.vjp(f, qb.array(X), qb.array(Y))
+    _, pullback = qb.vjp(f, qb.array(X), qb.array(Y))
     for ct in (1.0, qb.array(1.0)):
         gx, gy = pullback(ct)
         assert gx.item() == pytest.approx(F_X, rel=1e-15)
@@ -145,7 +148,7 @@ def test_vjp_of_trees():
         return (p["a"] * n, n + 1, p["b"])
 
     n = qb.array([2, 3], dtype=qb.int64)
-    out, pullback = qb.vjp(g, {"a": qb.ones(2), "b": qb.ones(()), "c": qb.ones(3)}, n)
+    _, pullback = qb.vjp(g, {"a": qb.ones(2), "b": qb.ones(()), "c": qb.ones(3)}, n)
     gp, gn = pullback((qb.ones(2), None, qb.array(5.0)))
     assert gp["a"].tolist() == [2.0, 3.0]
     assert gp["b"].item() == 5.0
@@ -187,7 +190,7 @@ def test_linearize_evaluates_once():
     assert len(calls) == 1
 
 
-# --------------------------------------------------------------------------------------------------- jacobian, hessian
+# ---------------------------------------------------------------------------------------------------- jacobian, hessian
 
 
 def vector(x):
@@ -249,7 +252,7 @@ def test_jacobian_of_empty_arrays():
     assert qb.grad(lambda x: qb.sum(x))(qb.zeros((2, 0))).shape == (2, 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------- vmap
+# ----------------------------------------------------------------------------------------------------------------- vmap
 
 
 A = np.arange(12.0).reshape(3, 4)
@@ -330,10 +333,11 @@ def test_per_example_gradients():
     assert_close(summed, np.asarray(each).sum(0), 1e-14)
 
 
-# ----------------------------------------------------------------------------------------------- decorators, metadata
+# ------------------------------------------------------------------------------------------------- decorators, metadata
 
 
-@pytest.mark.parametrize("transform", [qb.jit, qb.grad, qb.value_and_grad, qb.vmap, qb.jacobian, qb.jacfwd, qb.jacrev, qb.hessian], ids=lambda t: t.__name__)  # fmt: skip
+@pytest.mark.parametrize("transform", [qb.jit, qb.grad, qb.value_and_grad, qb.vmap, qb.jacobian, qb.jacfwd, qb.jacrev,
+    qb.hessian], ids=lambda t: t.__name__)  # fmt: skip
 def test_metadata(transform):
     def named(x):
         """Documented."""
@@ -397,47 +401,70 @@ def test_methods_and_partial():
     assert qb.vmap(functools.partial(f, qb.array(X)))(qb.ones(3)).shape == (3,)
 
 
-# ---------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("call", "exception", "message"), [
-    (lambda: qb.grad(lambda x: x)(qb.ones(3)), ValueError, r"grad requires a scalar output.*\(3,\).*(sum|mean).*jacobian.*vjp"),
-    (lambda: qb.value_and_grad(lambda x: x)(qb.ones((2, 1))), ValueError, r"requires a scalar output.*\(2, 1\)"),
-    (lambda: qb.grad(lambda x: (x, x))(1.0), ValueError, r"requires a scalar output"),
-    (lambda: qb.grad(lambda x: x > 0.0)(1.0), ValueError, r"bool"),
-    (lambda: qb.grad(lambda x: x.astype(qb.int64))(1.0), ValueError, r"int64"),
-    (lambda: qb.grad(f, argnums=2)(X, Y), ValueError, r"argnums contains 2.*2 positional arguments"),
-    (lambda: qb.grad(f, argnums=-3)(X, Y), ValueError, r"argnums contains -3"),
-    (lambda: qb.grad(f, argnums=(0, -2))(X, Y), ValueError, r"twice"),
-    (lambda: qb.grad(f, argnums=()), ValueError, r"argnums is empty"),
-    (lambda: qb.grad(f, argnums=0.0), TypeError, r"argnums must be an int or a tuple of ints, got 0\.0"),
-    (lambda: qb.grad(3.0), TypeError, r"grad: expected a function, got float"),
-    (lambda: qb.grad(lambda x: x, has_aux=True)(1.0), TypeError, r"has_aux.*pair"),
-    (lambda: qb.jvp(f, (X,), (1.0, 1.0)), TypeError, r"1 primals, but 2 tangents"),
-    (lambda: qb.jvp(f, X, 1.0), TypeError, r"tuples"),
-    (lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"a": qb.ones(3)},)), ValueError, r"tangent at '0/a'.*\(3,\).*\(2,\)"),
-    (lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"a": qb.ones(2, dtype=qb.float32)},)), ValueError, r"tangent at '0/a'.*float32.*float64"),
-    (lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"b": qb.ones(2)},)), TypeError, r"jvp"),
-    (lambda: qb.jvp(lambda n: n * 1.0, (qb.array([1], dtype=qb.int64),), (qb.ones(1),)), TypeError, r"must be None"),
-    (lambda: qb.jvp(lambda x: x, (qb.ones(1),), (None,)), TypeError, r"tangent at '0' is None"),
-    (lambda: qb.vjp(f, X, Y)[1](qb.ones(2)), ValueError, r"cotangent.*\(2,\).*\(\)"),
-    (lambda: qb.vjp(lambda x: (x, x), X)[1](1.0), TypeError, r"vjp"),
-    (lambda: qb.vmap(lambda x: x)(1.0), ValueError, r"Python number"),
-    (lambda: qb.vmap(lambda x: x)(qb.array(1.0)), ValueError, r"scalar"),
-    (lambda: qb.vmap(lambda x: x, in_axes=1)(qb.ones(3)), ValueError, r"axis 1 is out of range for shape \(3,\)"),
-    (lambda: qb.vmap(lambda x, y: x)(qb.ones(3), qb.ones(4)), ValueError, r"differ in size.*3.*4"),
-    (lambda: qb.vmap(lambda x: x, in_axes=None)(qb.ones(3)), ValueError, r"nothing is mapped"),
-    (lambda: qb.vmap(lambda x, y: x, in_axes=(0,))(qb.ones(3), qb.ones(3)), ValueError, r"in_axes has 1 entries.*2 positional"),
-    (lambda: qb.vmap(lambda x: x, out_axes=None)(qb.ones(3)), ValueError, r"out_axes.*differs between examples"),
-    (lambda: qb.vmap(lambda x: x, out_axes=1)(qb.ones(3)), ValueError, r"out_axes.*axis 1 is out of range"),
-    (lambda: qb.vmap(lambda x: x, in_axes="0")(qb.ones(3)), TypeError, r"axis must be an int"),
-    (lambda: qb.jacobian(lambda x: x > 0.0)(qb.ones(2)), ValueError, r"jacobian.*no floating result"),
-    (lambda: qb.jit(lambda x: x, max_traces=0), ValueError, r"max_traces must be at least 1"),
-    (lambda: qb.jit(lambda x: "text")(1.0), TypeError, r"returned str"),
-    (lambda: qb.jit(lambda x: {"a": [object()]})(1.0), TypeError, r"returned object at 'a/0'"),
-    (lambda: qb.jit(lambda x: x)(object()), TypeError, r"object.*neither an array"),
-    (lambda: qb.jit(lambda x: x)("text"), TypeError, r"str"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "exception", "message"),
+    [
+        (
+            lambda: qb.grad(lambda x: x)(qb.ones(3)),
+            ValueError,
+            r"grad requires a scalar output.*\(3,\).*(sum|mean).*jacobian.*vjp",
+        ),
+        (lambda: qb.value_and_grad(lambda x: x)(qb.ones((2, 1))), ValueError, r"requires a scalar output.*\(2, 1\)"),
+        (lambda: qb.grad(lambda x: (x, x))(1.0), ValueError, r"requires a scalar output"),
+        (lambda: qb.grad(lambda x: x > 0.0)(1.0), ValueError, r"bool"),
+        (lambda: qb.grad(lambda x: x.astype(qb.int64))(1.0), ValueError, r"int64"),
+        (lambda: qb.grad(f, argnums=2)(X, Y), ValueError, r"argnums contains 2.*2 positional arguments"),
+        (lambda: qb.grad(f, argnums=-3)(X, Y), ValueError, r"argnums contains -3"),
+        (lambda: qb.grad(f, argnums=(0, -2))(X, Y), ValueError, r"twice"),
+        (lambda: qb.grad(f, argnums=()), ValueError, r"argnums is empty"),
+        (lambda: qb.grad(f, argnums=0.0), TypeError, r"argnums must be an int or a tuple of ints, got 0\.0"),
+        (lambda: qb.grad(3.0), TypeError, r"grad: expected a function, got float"),
+        (lambda: qb.grad(lambda x: x, has_aux=True)(1.0), TypeError, r"has_aux.*pair"),
+        (lambda: qb.jvp(f, (X,), (1.0, 1.0)), TypeError, r"1 primals, but 2 tangents"),
+        (lambda: qb.jvp(f, X, 1.0), TypeError, r"tuples"),
+        (
+            lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"a": qb.ones(3)},)),
+            ValueError,
+            r"tangent at '0/a'.*\(3,\).*\(2,\)",
+        ),
+        (
+            lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"a": qb.ones(2, dtype=qb.float32)},)),
+            ValueError,
+            r"tangent at '0/a'.*float32.*float64",
+        ),
+        (lambda: qb.jvp(lambda p: p["a"], ({"a": qb.ones(2)},), ({"b": qb.ones(2)},)), TypeError, r"jvp"),
+        (
+            lambda: qb.jvp(lambda n: n * 1.0, (qb.array([1], dtype=qb.int64),), (qb.ones(1),)),
+            TypeError,
+            r"must be None",
+        ),
+        (lambda: qb.jvp(lambda x: x, (qb.ones(1),), (None,)), TypeError, r"tangent at '0' is None"),
+        (lambda: qb.vjp(f, X, Y)[1](qb.ones(2)), ValueError, r"cotangent.*\(2,\).*\(\)"),
+        (lambda: qb.vjp(lambda x: (x, x), X)[1](1.0), TypeError, r"vjp"),
+        (lambda: qb.vmap(lambda x: x)(1.0), ValueError, r"Python number"),
+        (lambda: qb.vmap(lambda x: x)(qb.array(1.0)), ValueError, r"scalar"),
+        (lambda: qb.vmap(lambda x: x, in_axes=1)(qb.ones(3)), ValueError, r"axis 1 is out of range for shape \(3,\)"),
+        (lambda: qb.vmap(lambda x, y: x)(qb.ones(3), qb.ones(4)), ValueError, r"differ in size.*3.*4"),
+        (lambda: qb.vmap(lambda x: x, in_axes=None)(qb.ones(3)), ValueError, r"nothing is mapped"),
+        (
+            lambda: qb.vmap(lambda x, y: x, in_axes=(0,))(qb.ones(3), qb.ones(3)),
+            ValueError,
+            r"in_axes has 1 entries.*2 positional",
+        ),
+        (lambda: qb.vmap(lambda x: x, out_axes=None)(qb.ones(3)), ValueError, r"out_axes.*differs between examples"),
+        (lambda: qb.vmap(lambda x: x, out_axes=1)(qb.ones(3)), ValueError, r"out_axes.*axis 1 is out of range"),
+        (lambda: qb.vmap(lambda x: x, in_axes="0")(qb.ones(3)), TypeError, r"axis must be an int"),
+        (lambda: qb.jacobian(lambda x: x > 0.0)(qb.ones(2)), ValueError, r"jacobian.*no floating result"),
+        (lambda: qb.jit(lambda x: x, max_traces=0), ValueError, r"max_traces must be at least 1"),
+        (lambda: qb.jit(lambda x: "text")(1.0), TypeError, r"returned str"),
+        (lambda: qb.jit(lambda x: {"a": [object()]})(1.0), TypeError, r"returned object at 'a/0'"),
+        (lambda: qb.jit(lambda x: x)(object()), TypeError, r"object.*neither an array"),
+        (lambda: qb.jit(lambda x: x)("text"), TypeError, r"str"),
+    ],
+)
 def test_refusals(call, exception, message):
     with pytest.raises(exception, match=f"(?s){message}"):
         call()

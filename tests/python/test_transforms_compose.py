@@ -5,9 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from compare import assert_close, assert_same_bits
-
 import quabla as qb
+from compare import assert_close, assert_same_bits
 
 POINTS = (-1.1, 0.3, 0.8)
 
@@ -28,7 +27,7 @@ def derivatives_of_f(x):
     ]
 
 
-# ------------------------------------------------------------------------------------------------------- nested to depth 4
+# ---------------------------------------------------------------------------------------------------- nested to depth 4
 
 FORWARD = "forward"
 REVERSE = "reverse"
@@ -40,7 +39,9 @@ def differentiated(g, mode):
     return lambda x: qb.jvp(g, (x,), (qb.ones_like(x),))[1]
 
 
-@pytest.mark.parametrize("modes", list(itertools.product((FORWARD, REVERSE), repeat=4)), ids=lambda m: "-".join(x[0] for x in m))
+@pytest.mark.parametrize(
+    "modes", list(itertools.product((FORWARD, REVERSE), repeat=4)), ids=lambda m: "-".join(x[0] for x in m)
+)
 @pytest.mark.parametrize("x", POINTS)
 def test_nested_derivatives(modes, x):
     """All sixteen orders of forward and reverse, against the analytic derivatives."""
@@ -90,7 +91,7 @@ def test_second_derivatives_in_every_mode():
         assert got.item() == pytest.approx(analytic, rel=1e-14)
 
 
-# --------------------------------------------------------------------------------------------------- pairs of transforms
+# -------------------------------------------------------------------------------------------------- pairs of transforms
 
 
 def vector(x):
@@ -169,7 +170,7 @@ def elementwise(x):
 @pytest.mark.parametrize("inner", TRANSFORMS)
 @pytest.mark.parametrize("outer", TRANSFORMS)
 def test_every_pair(outer, inner):
-    """Every transform of every transform: derivatives of order 0, 1 or 2 of an elementwise function, against the analytic ones."""
+    """Every transform of every transform: derivatives of order 0, 1 or 2 of an elementwise function."""
     order = (outer not in NUMERIC) + (inner not in NUMERIC)
     x = np.array([0.2, -1.0, 0.7])
     growth, amplitude = 0.5 + 1j, 1.0  # sin(x) e^(x/2) = Im e^((1/2 + i) x)
@@ -201,14 +202,22 @@ def test_closure_over_an_outer_tracer():
     assert qb.jit(qb.grad(squared_slope))(1.2).item() == pytest.approx(expected, rel=1e-14)
     assert qb.jvp(squared_slope, (1.2,), (1.0,))[1].item() == pytest.approx(expected, rel=1e-14)
     assert qb.vmap(qb.grad(squared_slope))(qb.array([1.2, 0.1]))[0].item() == pytest.approx(expected, rel=1e-14)
-    assert qb.grad(lambda w: qb.jvp(lambda x: qb.sin(x * w), (0.3,), (1.0,))[1] ** 2)(1.2).item() == pytest.approx(expected, rel=1e-14)
-    assert qb.grad(lambda w: qb.linearize(lambda x: qb.sin(x * w), qb.array(0.3))[1](1.0) ** 2)(1.2).item() == pytest.approx(expected, rel=1e-14)
-    assert qb.grad(lambda w: qb.vjp(lambda x: qb.sin(x * w), qb.array(0.3))[1](1.0)[0] ** 2)(1.2).item() == pytest.approx(expected, rel=1e-14)
-    assert qb.grad(lambda w: qb.vmap(qb.grad(lambda x: qb.sin(x * w)))(qb.array([0.3]))[0] ** 2)(1.2).item() == pytest.approx(expected, rel=1e-14)
+    assert qb.grad(lambda w: qb.jvp(lambda x: qb.sin(x * w), (0.3,), (1.0,))[1] ** 2)(1.2).item() == pytest.approx(
+        expected, rel=1e-14
+    )
+    assert qb.grad(lambda w: qb.linearize(lambda x: qb.sin(x * w), qb.array(0.3))[1](1.0) ** 2)(
+        1.2
+    ).item() == pytest.approx(expected, rel=1e-14)
+    assert qb.grad(lambda w: qb.vjp(lambda x: qb.sin(x * w), qb.array(0.3))[1](1.0)[0] ** 2)(
+        1.2
+    ).item() == pytest.approx(expected, rel=1e-14)
+    assert qb.grad(lambda w: qb.vmap(qb.grad(lambda x: qb.sin(x * w)))(qb.array([0.3]))[0] ** 2)(
+        1.2
+    ).item() == pytest.approx(expected, rel=1e-14)
 
 
 def test_closures_over_several_levels():
-    """d/da d/db d/dc of a b^2 c^3 e^(abc), each inner function closing over all outer variables and over an eager array."""
+    """d/da d/db d/dc of a b^2 c^3 e^(abc), each inner function closing over all outer variables and an array."""
     k = qb.array(1.0)
 
     def by_a(a):
@@ -282,14 +291,16 @@ def test_numpy_arrays_meet_tracers():
     assert qb.jit(lambda x: np.arange(2) * x)(qb.ones(2, dtype=qb.float32)).dtype == qb.float32
 
 
-# ----------------------------------------------------------------------------------------------- sizes of programs
+# ---------------------------------------------------------------------------------------------------- sizes of programs
 
 
 def lines(fun, *args):
     return len(qb.jit(fun).lower(*args).as_text().splitlines())
 
 
-@pytest.mark.parametrize("g", [lambda x: qb.sin(x) ** 2, f, lambda x: qb.tanh(x) * x**3], ids=["sin^2", "exp sin", "tanh x^3"])
+@pytest.mark.parametrize(
+    "g", [lambda x: qb.sin(x) ** 2, f, lambda x: qb.tanh(x) * x**3], ids=["sin^2", "exp sin", "tanh x^3"]
+)
 def test_vmap_does_not_grow_with_the_number_of_points(g):
     second = qb.grad(qb.grad(g))
     batched = {n: lines(qb.vmap(second), qb.linspace(0.0, 1.0, n)) for n in (4, 16, 1000)}
@@ -312,14 +323,20 @@ def test_float32_programs_stay_float32():
 
     p = {"w": qb.ones((3, 4), dtype=qb.float32), "b": qb.zeros(4, dtype=qb.float32)}
     x = qb.ones((5, 3), dtype=qb.float32)
-    for g in (network, qb.value_and_grad(network), qb.hessian(network), qb.jacfwd(network, argnums=1), qb.vmap(network, in_axes=(None, 0))):
+    for g in (
+        network,
+        qb.value_and_grad(network),
+        qb.hessian(network),
+        qb.jacfwd(network, argnums=1),
+        qb.vmap(network, in_axes=(None, 0)),
+    ):
         lowered = qb.jit(g).lower(p, x)
         assert "float64" not in lowered.as_text()
         assert "float64" not in lowered.program.text(False)
         assert {str(leaf.dtype) for leaf in qb.tree.leaves(g(p, x))} == {"float32"}
 
 
-# ---------------------------------------------------------------------------------------------------- the figures of PINNs
+# ------------------------------------------------------------------------------------------------- the figures of PINNs
 
 
 def u(x, w):
@@ -361,10 +378,12 @@ def test_the_first_example_by_a_loop_over_points():
 
 
 def test_parameters_closed_over_or_passed():
-    """An MLP PINN with its parameters closed over has bitwise the losses and gradients of one that they are passed to."""
+    """An MLP PINN with its parameters closed over: bitwise the losses and gradients of one that they are passed to."""
     rng = np.random.default_rng(3)
     widths = [1, 16, 16, 1]
-    params = [{"w": qb.array(rng.normal(size=(a, b)) / math.sqrt(a)), "b": qb.zeros(b)} for a, b in zip(widths, widths[1:])]
+    params = [
+        {"w": qb.array(rng.normal(size=(a, b)) / math.sqrt(a)), "b": qb.zeros(b)} for a, b in itertools.pairwise(widths)
+    ]
     x = qb.linspace(0.0, 1.0, 20)
 
     def network(params, t):

@@ -8,9 +8,8 @@ import weakref
 
 import numpy as np
 import pytest
-from compare import assert_same_bits
-
 import quabla as qb
+from compare import assert_same_bits
 
 
 class Counted:
@@ -27,7 +26,9 @@ class Counted:
 # --------------------------------------------------------------------------------------------------------------- caches
 
 
-@pytest.mark.parametrize("transform", [qb.jit, qb.grad, qb.value_and_grad, qb.hessian, qb.jacfwd, qb.jacrev], ids=lambda t: t.__name__)
+@pytest.mark.parametrize(
+    "transform", [qb.jit, qb.grad, qb.value_and_grad, qb.hessian, qb.jacfwd, qb.jacrev], ids=lambda t: t.__name__
+)
 def test_one_trace_per_signature(transform):
     counted = Counted(lambda x: qb.sum(qb.sin(x)))
     g = transform(counted)
@@ -57,7 +58,18 @@ def test_what_a_signature_distinguishes():
     counted = Counted(lambda x, s: x * s)
     g = qb.jit(counted, max_traces=32)
     x = qb.ones(2)
-    signatures = [1, 1.0, True, 2.0, 0.0, -0.0, math.nan, qb.array(1.0), qb.array([1.0, 2.0]), qb.array(1.0, dtype=qb.int64)]
+    signatures = [
+        1,
+        1.0,
+        True,
+        2.0,
+        0.0,
+        -0.0,
+        math.nan,
+        qb.array(1.0),
+        qb.array([1.0, 2.0]),
+        qb.array(1.0, dtype=qb.int64),
+    ]
     for repeat in range(2):
         for s in signatures:
             g(x, s)
@@ -147,7 +159,7 @@ def test_unknown_static_argnames():
         qb.jit(lambda x: x, static_argnames="nope")
 
 
-# ------------------------------------------------------------------------------------------------------------- results
+# -------------------------------------------------------------------------------------------------------------- results
 
 
 def test_results():
@@ -211,7 +223,7 @@ def test_large_programs():
     qb.grad(deep)(0.5)
 
 
-# -------------------------------------------------------------------------------------------------------------- lowering
+# ------------------------------------------------------------------------------------------------------------- lowering
 
 
 def test_lowering():
@@ -251,7 +263,7 @@ def test_lowering_with_static_arguments():
     assert compiled.lower(qb.array(2.0), 3).as_text().count("mul(") == 2
 
 
-# --------------------------------------------------------------------------------------------------------------- threads
+# -------------------------------------------------------------------------------------------------------------- threads
 
 
 def run_in_threads(count, work):
@@ -338,7 +350,7 @@ def test_threads_that_evict():
         run_in_threads(8, work)
 
 
-# -------------------------------------------------------------------------------------------------------------- lifetimes
+# ------------------------------------------------------------------------------------------------------------ lifetimes
 
 
 class Big:
@@ -366,18 +378,17 @@ def collected(reference):
     pytest.param(lambda g: qb.grad(lambda w: qb.grad(lambda x: g(x * w))(1.0))(2.0), id="closure"),
 ])  # fmt: skip
 def test_functions_and_what_they_close_over_die(use):
-    held = Big()
-    weight = qb.ones(3)
+    def scope():
+        held, weight = Big(), qb.ones(3)
 
-    def g(x, held=held):
-        return qb.sum(weight) * x**2
+        def g(x, held=held):
+            return qb.sum(weight) * x**2
 
-    function, value, array = weakref.ref(g), weakref.ref(held), weakref.ref(weight)
-    use(g)
-    del g, held, weight
-    assert collected(function)
-    assert collected(value)
-    assert collected(array)
+        use(g)
+        return [weakref.ref(thing) for thing in (g, held, weight)]
+
+    for reference in scope():
+        assert collected(reference)
 
 
 def test_transforms_die():
@@ -422,10 +433,12 @@ def test_repeated_new_functions_do_not_grow_the_process():
     for _ in range(5):
         use()
     gc.collect()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024, "more than 8 MB for 1000 dead functions"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024, (
+        "more than 8 MB for 1000 dead functions"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------- import
+# --------------------------------------------------------------------------------------------------------------- import
 
 
 def test_import_is_light():

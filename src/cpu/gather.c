@@ -1,0 +1,317 @@
+/* Reading and writing elements by arrays of indices, and writing a regular part of an array.
+ *
+ * An entry addresses a set of runs of neighbouring elements: all axes behind the last indexed one are one run, and the
+ * axes between indexed ones, if any, are walked. On the side of the result (gather) or the updates (scatter), runs
+ * follow one another in memory. */
+#include "cpu/gather.h"
+
+#include "cpu/lanes.h"
+
+typedef struct layout {
+    int count; /* index arrays */
+    const int64_t *index[QB_MAX_RANK];
+    int64_t extent[QB_MAX_RANK], stride[QB_MAX_RANK]; /* of the indexed axes; strides in elements, here and below */
+    bool clamp;
+    int64_t batch, outer, entries; /* how many there are */
+    int64_t block;                 /* elements of the array from one outer position to the next */
+    int64_t run;                   /* elements */
+    int walked;                    /* axes between indexed ones */
+    int64_t walked_extent[QB_MAX_RANK], walked_stride[QB_MAX_RANK];
+    int64_t chunk; /* elements that an entry addresses in all */
+    size_t size;   /* of an element */
+} layout;
+
+static int64_t product(int count, const int64_t *extents)
+{
+    int64_t size = 1;
+    for (int i = 0; i < count; i++)
+        size *= extents[i];
+    return size;
+}
+
+static void lay_out(layout *l, const qb_attribute *attribute, const qb_type *array, int count, const qb_type *index,
+                    const void *const *indices)
+{
+    const int64_t *axes = attribute[0].integers;
+    int batch = (int)attribute[1].integer;
+    l->count = count;
+    l->clamp = attribute[2].integer == QB_BOUNDS_CLAMP;
+    l->batch = product(batch, array->shape);
+    l->outer = product((int)axes[0] - batch, array->shape + batch);
+    l->entries = product(index->rank - batch, index->shape + batch);
+    l->size = qb_dtype_size(array->dtype);
+    l->walked = 0;
+    int64_t stride = 1;
+    for (int axis = array->rank - 1, next = count - 1; axis >= axes[0]; axis--) {
+        if (next == count - 1 && axis == axes[next])
+            l->run = stride;
+        if (next >= 0 && axis == axes[next]) {
+            l->index[next] = indices[next];
+            l->extent[next] = array->shape[axis];
+            l->stride[next--] = stride;
+        } else if (next < count - 1) { /* the innermost first */
+            l->walked_extent[l->walked] = array->shape[axis];
+            l->walked_stride[l->walked++] = stride;
+        }
+        stride *= array->shape[axis];
+    }
+    l->block = stride;
+    l->chunk = l->run * product(l->walked, l->walked_extent);
+}
+
+/* Where along an axis the index points; -1: nowhere. */
+static inline int64_t position(int64_t index, int64_t extent, bool clamp)
+{
+    int64_t i = index < 0 ? index + extent : index;
+    if ((uint64_t)i < (uint64_t)extent)
+        return i;
+    return !clamp || extent == 0 ? -1 : i < 0 ? 0 : extent - 1;
+}
+
+/* The first element that an entry addresses, from the beginning of its block; -1: none. */
+static inline int64_t place(const layout *l, int count, int64_t entry)
+{
+    int64_t offset = 0;
+    for (int k = 0; k < count; k++) {
+        int64_t i = position(l->index[k][entry], l->extent[k], l->clamp);
+        if (i < 0)
+            return -1;
+        offset += i * l->stride[k];
+    }
+    return offset;
+}
+
+/* ---- Reading */
+
+static char *read_walked(const layout *l, int axis, const char *source, char *target)
+{
+    if (axis < 0) {
+        memcpy(target, source, (size_t)l->run * l->size);
+        return target + (size_t)l->run * l->size;
+    }
+    for (int64_t i = 0; i < l->walked_extent[axis]; i++)
+        target = read_walked(l, axis - 1, source + (size_t)(i * l->walked_stride[axis]) * l->size, target);
+    return target;
+}
+
+/* Runs of `row` bytes alone. Compiled for the common sizes, so that copying one is a move. */
+static inline __attribute__((always_inline)) void read_rows(const layout *l, int count, int64_t first,
+                                                            const char *source, char *target, size_t size, size_t row)
+{
+    for (int64_t e = 0; e < l->entries; e++, target += row) {
+        int64_t from = place(l, count, first + e);
+        if (from >= 0)
+            memcpy(target, source + (size_t)from * size, row);
+        else
+            memset(target, 0, row);
+    }
+}
+
+/* All entries of one outer position. */
+static void read_block(const layout *l, int64_t first, const char *source, char *target)
+{
+    size_t row = (size_t)l->run * l->size;
+    if (l->walked == 0 && l->run == 1 && l->size == 8) {
+        if (l->count == 1)
+            read_rows(l, 1, first, source, target, 8, 8);
+        else
+            read_rows(l, l->count, first, source, target, 8, 8);
+    } else if (l->walked == 0 && l->run == 1 && l->size == 4) {
+        if (l->count == 1)
+            read_rows(l, 1, first, source, target, 4, 4);
+        else
+            read_rows(l, l->count, first, source, target, 4, 4);
+    } else if (l->walked == 0) {
+        read_rows(l, l->count, first, source, target, l->size, row);
+    } else {
+        row = (size_t)l->chunk * l->size;
+        for (int64_t e = 0; e < l->entries; e++, target += row) {
+            int64_t from = place(l, l->count, first + e);
+            if (from >= 0)
+                (void)read_walked(l, l->walked - 1, source + (size_t)from * l->size, target);
+            else
+                memset(target, 0, row);
+        }
+    }
+}
+
+QB_GATHER_KERNEL(qb_gather_run)
+{
+    layout l;
+    lay_out(&l, attribute, &operand_type[0], operand_count - 1, &operand_type[1], operand + 1);
+    if (product(result_type->rank, result_type->shape) == 0)
+        return;
+    const char *source = operand[0];
+    char *target = result[0];
+    for (int64_t b = 0; b < l.batch; b++)
+        for (int64_t o = 0; o < l.outer; o++) {
+            read_block(&l, b * l.entries, source, target);
+            source += (size_t)l.block * l.size;
+            target += (size_t)(l.entries * l.chunk) * l.size;
+        }
+}
+
+/* ---- Writing */
+
+static const char *write_walked(const layout *l, qb_lane_kernel combine, int axis, const char *source, char *target)
+{
+    if (axis < 0) {
+        if (combine)
+            combine((size_t)l->run, target, target, source, NULL);
+        else
+            memcpy(target, source, (size_t)l->run * l->size);
+        return source + (size_t)l->run * l->size;
+    }
+    for (int64_t i = 0; i < l->walked_extent[axis]; i++)
+        source = write_walked(l, combine, axis - 1, source, target + (size_t)(i * l->walked_stride[axis]) * l->size);
+    return source;
+}
+
+static inline __attribute__((always_inline)) void set_rows(const layout *l, int64_t first, const char *source,
+                                                           char *target, size_t size, size_t row)
+{
+    for (int64_t e = 0; e < l->entries; e++, source += row) {
+        int64_t to = place(l, l->count, first + e);
+        if (to >= 0)
+            memcpy(target + (size_t)to * size, source, row);
+    }
+}
+
+/* Sums of single floating elements, the common case of a gradient, without a call for each. */
+#define ADD_ELEMENTS(type)                                                                                             \
+    for (int64_t e = 0; e < l->entries; e++) {                                                                         \
+        int64_t to = place(l, l->count, first + e);                                                                    \
+        if (to >= 0)                                                                                                   \
+            ((type *)target)[to] += ((const type *)source)[e];                                                         \
+    }
+
+static bool write_elements(const layout *l, qb_lane_kernel combine, int64_t first, const void *source, void *target,
+                           qb_lane lane, qb_dtype dtype)
+{
+    if (l->walked > 0)
+        return false;
+    if (!combine && l->run == 1 && l->size == 8)
+        set_rows(l, first, source, target, 8, 8);
+    else if (!combine && l->run == 1 && l->size == 4)
+        set_rows(l, first, source, target, 4, 4);
+    else if (!combine)
+        set_rows(l, first, source, target, l->size, (size_t)l->run * l->size);
+    else if (lane == QB_LANE_add && l->run == 1 && dtype == QB_FLOAT64)
+        ADD_ELEMENTS(double)
+    else if (lane == QB_LANE_add && l->run == 1 && dtype == QB_FLOAT32)
+        ADD_ELEMENTS(float)
+    else
+        return false;
+    return true;
+}
+
+static void scatter(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
+                    const void *const *operand, void *result, qb_lane lane)
+{
+    layout l;
+    const qb_type *array = &operand_type[0];
+    qb_lane_kernel combine = lane == QB_LANE_NONE ? NULL : qb_lane_lookup(lane, array->dtype, array->dtype);
+    lay_out(&l, attribute, array, operand_count - 2, &operand_type[2], operand + 2);
+    size_t bytes = (size_t)product(array->rank, array->shape) * l.size;
+    if (bytes > 0 && result != operand[0])
+        memcpy(result, operand[0], bytes);
+    if (product(operand_type[1].rank, operand_type[1].shape) == 0)
+        return;
+    const char *source = operand[1];
+    char *target = result;
+    size_t row = (size_t)l.chunk * l.size;
+    for (int64_t b = 0; b < l.batch; b++)
+        for (int64_t o = 0; o < l.outer; o++) {
+            if (!write_elements(&l, combine, b * l.entries, source, target, lane, array->dtype))
+                for (int64_t e = 0; e < l.entries; e++) {
+                    int64_t to = place(&l, l.count, b * l.entries + e);
+                    if (to >= 0)
+                        (void)write_walked(&l, combine, l.walked - 1, source + (size_t)e * row,
+                                           target + (size_t)to * l.size);
+                }
+            target += (size_t)l.block * l.size;
+            source += (size_t)l.entries * row;
+        }
+}
+
+#define SCATTER_KERNEL(kind, lane)                                                                                     \
+    QB_GATHER_KERNEL(qb_scatter_##kind##_run)                                                                          \
+    {                                                                                                                  \
+        (void)result_type;                                                                                             \
+        scatter(attribute, operand_count, operand_type, operand, result[0], lane);                                     \
+    }
+
+SCATTER_KERNEL(set, QB_LANE_NONE)
+SCATTER_KERNEL(add, QB_LANE_add)
+SCATTER_KERNEL(mul, QB_LANE_mul)
+SCATTER_KERNEL(max, QB_LANE_max)
+SCATTER_KERNEL(min, QB_LANE_min)
+
+/* ---- Who writes what */
+
+QB_GATHER_KERNEL(qb_writers_run)
+{
+    layout l = {.count = operand_count, .clamp = attribute[2].integer == QB_BOUNDS_CLAMP};
+    const qb_type *last_type = &result_type[1];
+    int batch = (int)attribute[1].integer;
+    int64_t stride = 1, batches = product(batch, last_type->shape);
+    l.entries = product(operand_type->rank - batch, operand_type->shape + batch);
+    for (int k = operand_count - 1; k >= 0; k--) {
+        l.index[k] = operand[k];
+        l.extent[k] = attribute[0].integers[k];
+        l.stride[k] = stride;
+        stride *= l.extent[k];
+    }
+    int64_t *previous = result[0], *last = result[1];
+    for (int64_t b = 0; b < batches; b++, last += stride) {
+        for (int64_t i = 0; i < stride; i++)
+            last[i] = l.entries;
+        for (int64_t e = 0; e < l.entries; e++) {
+            int64_t to = place(&l, l.count, b * l.entries + e);
+            *previous++ = to < 0 ? l.entries : last[to];
+            if (to >= 0)
+                last[to] = e;
+        }
+    }
+}
+
+/* ---- Inserting */
+
+static const char *insert_axis(const qb_attribute *attribute, const qb_type *array, const qb_type *part, int axis,
+                               const char *source, char *target)
+{
+    size_t size = qb_dtype_size(array->dtype);
+    if (axis == part->rank) {
+        memcpy(target, source, size);
+        return source + size;
+    }
+    size_t inner = (size_t)product(array->rank - axis - 1, array->shape + axis + 1) * size;
+    size_t step = (size_t)attribute[1].integers[axis] * inner;
+    int64_t count = part->shape[axis];
+    target += (size_t)attribute[0].integers[axis] * inner;
+    bool whole_below = attribute[1].integers[axis] == 1;
+    for (int i = axis + 1; i < part->rank; i++)
+        whole_below = whole_below && part->shape[i] == array->shape[i];
+    if (whole_below) {
+        memcpy(target, source, (size_t)count * inner);
+        return source + (size_t)count * inner;
+    }
+    if (axis == part->rank - 1 && size == 8) { /* a column, or every other element */
+        for (int64_t i = 0; i < count; i++, source += 8, target += step)
+            memcpy(target, source, 8);
+        return source;
+    }
+    for (int64_t i = 0; i < count; i++, target += step)
+        source = insert_axis(attribute, array, part, axis + 1, source, target);
+    return source;
+}
+
+QB_GATHER_KERNEL(qb_insert_run)
+{
+    (void)operand_count;
+    size_t bytes = (size_t)product(result_type->rank, result_type->shape) * qb_dtype_size(result_type->dtype);
+    if (bytes > 0 && result[0] != operand[0])
+        memcpy(result[0], operand[0], bytes);
+    if (product(operand_type[1].rank, operand_type[1].shape) > 0)
+        (void)insert_axis(attribute, &operand_type[0], &operand_type[1], 0, operand[1], result[0]);
+}

@@ -1,0 +1,240 @@
+/* Along one axis: running sums and products, differences, the trapezoidal rule, and everything that asks for order. */
+#include "functions/builder.h"
+
+/* Operand 0 of the dtype that the function computes in, with the axis that is meant: flattened where the axis may be None and is. */
+typedef struct line {
+    qb_value value;
+    qb_type type;
+    int64_t axis;
+    bool flattened;
+    int rank; /* as given */
+} line;
+
+static qb_status take_line(qb_call *call, qb_value value, const qb_attribute *axis, line *out)
+{
+    qb_graph *g = call->graph;
+    qb_value_type(g, call->operand[0], &out->type);
+    if (value >= 0)
+        out->type.dtype = g->values[value].dtype;
+    out->value = value;
+    out->axis = 0;
+    out->rank = out->type.rank;
+    out->flattened = qb_is_none(axis);
+    if (!out->flattened)
+        return qb_required_axis(call, axis, &out->type, &out->axis);
+    int64_t size = qb_value_size(g, call->operand[0]);
+    out->value = qb_flatten(g, value, size);
+    qb_type_set(&out->type, out->type.dtype, 1, &size);
+    return QB_OK;
+}
+
+/* ---- Running sums and products */
+
+qb_status qb_build_cumsum(qb_call *call)
+{
+    line x;
+    qb_value value = qb_adopt(call->graph, call->operand[0], qb_sum_dtype(qb_graph_dtype(call->graph, call->operand[0])));
+    QB_TRY(take_line(call, value, &call->parameter[0], &x));
+    call->result = qb_recurrence(call->graph, x.value, QB_NONE, (int)x.axis, call->parameter[1].integer != 0, false);
+    call->result_weak = qb_call_weak(call, 0);
+    return QB_OK;
+}
+
+/* The recurrence with the elements as factors, and the first of them as the only term. The other terms are -0, which leaves every
+ * number as it is, zeros of both signs included. */
+qb_status qb_build_cumprod(qb_call *call)
+{
+    qb_graph *g = call->graph;
+    line x;
+    qb_value value = qb_adopt(g, call->operand[0], qb_sum_dtype(qb_graph_dtype(g, call->operand[0])));
+    QB_TRY(take_line(call, value, &call->parameter[0], &x));
+    call->result = x.value;
+    call->result_weak = qb_call_weak(call, 0);
+    int64_t extent = x.type.shape[x.axis];
+    bool reverse = call->parameter[1].integer != 0;
+    if (extent < 2)
+        return QB_OK;
+    qb_value first = reverse ? qb_part(g, x.value, &x.type, x.axis, extent - 1, extent) : qb_part(g, x.value, &x.type, x.axis, 0, 1);
+    qb_type rest = x.type;
+    rest.shape[x.axis] = extent - 1;
+    qb_value nothing = qb_splat(g, rest.dtype, rest.rank, rest.shape, -0.0);
+    qb_value terms = qb_concat(g, 2, reverse ? (qb_value[]){nothing, first} : (qb_value[]){first, nothing}, (int)x.axis);
+    call->result = qb_recurrence(g, terms, x.value, (int)x.axis, reverse, false);
+    return QB_OK;
+}
+
+/* ---- Differences and the trapezoidal rule */
+
+/* value[1:] - value[:-1]; `type` becomes that of the result. */
+static qb_value difference(qb_graph *g, qb_value value, qb_type *type, int64_t axis)
+{
+    int64_t extent = type->shape[axis], shorter = extent > 0 ? extent - 1 : 0;
+    qb_value later = qb_part(g, value, type, axis, extent - shorter, extent);
+    qb_value earlier = qb_part(g, value, type, axis, 0, shorter);
+    type->shape[axis] = shorter;
+    return type->dtype == QB_BOOL ? qb_bit_xor(g, later, earlier) : qb_sub(g, later, earlier);
+}
+
+qb_status qb_build_diff(qb_call *call)
+{
+    int64_t order = call->parameter[0].integer;
+    line x;
+    if (order < 0)
+        return qb_fail(QB_ERROR_VALUE, "diff: n must be 0 or more, got %lld", (long long)order);
+    if (qb_is_none(&call->parameter[1]))
+        return qb_fail(QB_ERROR_TYPE, "diff: axis must be an int, got None");
+    QB_TRY(take_line(call, call->operand[0], &call->parameter[1], &x));
+    for (; order > 0 && x.type.shape[x.axis] > 0; order--)
+        x.value = difference(call->graph, x.value, &x.type, x.axis);
+    call->result = x.value;
+    call->result_weak = qb_call_weak(call, 0);
+    return QB_OK;
+}
+
+/* The widths of the intervals, of a shape that broadcasts with what has the given type: from x, or the number dx. */
+static qb_status interval_widths(qb_call *call, qb_value x, const qb_type *averages, int64_t axis, qb_value *out)
+{
+    qb_graph *g = call->graph;
+    if (x == QB_NONE) {
+        if (qb_is_none(&call->parameter[0]))
+            return qb_fail(QB_ERROR_TYPE, "trapezoid: dx must be a number, got None");
+        *out = qb_scalar(g, averages->dtype, call->parameter[0].number);
+        return QB_OK;
+    }
+    qb_type type, given;
+    qb_value_type(g, call->operand[1], &given);
+    type = given;
+    type.dtype = averages->dtype;
+    int64_t x_axis = type.rank == 1 ? 0 : axis - (averages->rank - type.rank);
+    if (x_axis < 0 || type.rank > averages->rank || type.shape[x_axis] != averages->shape[axis] + 1)
+        return qb_fail(QB_ERROR_VALUE,
+                       "trapezoid: x of shape %s does not give the points of %lld values along axis %lld of y",
+                       qb_print_shape(given.rank, given.shape).text, (long long)averages->shape[axis] + 1, (long long)axis);
+    *out = difference(g, x, &type, x_axis);
+    if (given.rank == 1 && averages->rank > 1) {
+        int64_t shape[QB_MAX_RANK];
+        for (int i = 0; i < averages->rank; i++)
+            shape[i] = i == axis ? type.shape[0] : 1;
+        *out = qb_reshape(g, *out, averages->rank, shape);
+    }
+    return QB_OK;
+}
+
+qb_status qb_build_trapezoid(qb_call *call)
+{
+    qb_graph *g = call->graph;
+    bool has_x = qb_call_has(call, 1);
+    qb_value operands[2] = {QB_NONE, QB_NONE};
+    line y;
+    QB_TRY(qb_promote_operands(call, QB_TAKES_FLOATING, has_x ? 2 : 1, (const int[]){0, 1}, operands));
+    if (qb_is_none(&call->parameter[1]))
+        return qb_fail(QB_ERROR_TYPE, "trapezoid: axis must be an int, got None");
+    QB_TRY(take_line(call, operands[0], &call->parameter[1], &y));
+    int64_t extent = y.type.shape[y.axis], intervals = extent > 0 ? extent - 1 : 0;
+    qb_value later = qb_part(g, y.value, &y.type, y.axis, extent - intervals, extent);
+    qb_value sums = qb_add(g, later, qb_part(g, y.value, &y.type, y.axis, 0, intervals)), terms[2];
+    y.type.shape[y.axis] = intervals;
+    terms[0] = qb_mul(g, sums, qb_splat(g, y.type.dtype, y.type.rank, y.type.shape, 0.5));
+    QB_TRY(interval_widths(call, operands[1], &y.type, y.axis, &terms[1]));
+    QB_TRY(qb_broadcast_together(call, 2, terms));
+    call->result = qb_reduce_sum(g, qb_mul(g, terms[0], terms[1]), 1, &y.axis);
+    return QB_OK;
+}
+
+/* ---- Places of extremes: the first element that equals the extreme, or the first NaN, whose extreme is NaN */
+
+static qb_status build_place(qb_call *call, bool of_max)
+{
+    qb_graph *g = call->graph;
+    line x;
+    QB_TRY(take_line(call, call->operand[0], &call->parameter[0], &x));
+    int64_t extent = x.type.shape[x.axis];
+    if (extent == 0)
+        return qb_fail(QB_ERROR_VALUE, "%s: no elements to choose from in an array of shape %s", call->function->name,
+                       qb_print_shape(g->values[call->operand[0]].rank, g->values[call->operand[0]].shape).text);
+    qb_reduced over;
+    qb_reduced_over(&over, &x.type, 1, &x.axis);
+    qb_value extreme = of_max ? qb_reduce_max(g, x.value, 1, &x.axis) : qb_reduce_min(g, x.value, 1, &x.axis);
+    qb_value chosen = qb_equal(g, x.value, qb_spread(g, &over, extreme));
+    if (qb_dtype_is_floating(x.type.dtype))
+        chosen = qb_bit_or(g, chosen, qb_isnan(g, x.value));
+    qb_value places = qb_broadcast(g, qb_iota(g, QB_INT64, 1, &extent, 0), x.type.rank, x.type.shape, &x.axis);
+    qb_value none = qb_splat(g, QB_INT64, x.type.rank, x.type.shape, (double)extent);
+    qb_value first = qb_reduce_min(g, qb_select(g, chosen, places, none), 1, &x.axis);
+    int64_t ones[QB_MAX_RANK];
+    for (int i = 0; i < x.rank; i++)
+        ones[i] = 1;
+    call->result = x.flattened && call->parameter[1].integer ? qb_reshape(g, first, x.rank, ones)
+                                                             : qb_keep_axes(call, &over, &call->parameter[1], first);
+    return QB_OK;
+}
+
+qb_status qb_build_argmax(qb_call *call)
+{
+    return build_place(call, true);
+}
+
+qb_status qb_build_argmin(qb_call *call)
+{
+    return build_place(call, false);
+}
+
+/* ---- Sorting */
+
+/* The permutation along the axis. A descending one that keeps the order of equal elements is found from behind. */
+static qb_value permutation(qb_graph *g, const line *x, bool descending)
+{
+    if (!descending)
+        return qb_argsort(g, x->value, (int)x->axis);
+    qb_value from_behind = qb_argsort(g, qb_reverse(g, x->value, 1, &x->axis), (int)x->axis);
+    qb_value last = qb_splat(g, QB_INT64, x->type.rank, x->type.shape, (double)x->type.shape[x->axis] - 1);
+    return qb_sub(g, last, qb_reverse(g, from_behind, 1, &x->axis));
+}
+
+qb_status qb_build_argsort(qb_call *call)
+{
+    line x;
+    QB_TRY(take_line(call, call->operand[0], &call->parameter[0], &x));
+    call->result = permutation(call->graph, &x, call->parameter[1].integer != 0);
+    return QB_OK;
+}
+
+/* Gathered by the permutation, with the axis as the last one meanwhile: the others pair up. */
+qb_status qb_build_sort(qb_call *call)
+{
+    qb_graph *g = call->graph;
+    line x;
+    QB_TRY(take_line(call, call->operand[0], &call->parameter[0], &x));
+    int64_t order[QB_MAX_RANK], inverse[QB_MAX_RANK], last = x.type.rank - 1;
+    for (int i = 0, next = 0; i < x.type.rank; i++)
+        order[i == x.axis ? last : next++] = i;
+    for (int i = 0; i < x.type.rank; i++)
+        inverse[order[i]] = i;
+    qb_value places = qb_permute(g, permutation(g, &x, call->parameter[1].integer != 0), x.type.rank, order);
+    qb_value sorted = qb_gather(g, qb_permute(g, x.value, x.type.rank, order), 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
+    call->result = qb_permute(g, sorted, x.type.rank, inverse);
+    call->result_weak = qb_call_weak(call, 0);
+    return QB_OK;
+}
+
+qb_status qb_build_searchsorted(qb_call *call)
+{
+    qb_graph *g = call->graph;
+    qb_type a, v;
+    qb_value values[2];
+    char side[8];
+    bool known = qb_attribute_text(&call->parameter[0], sizeof side, side);
+    bool right = known && strcmp(side, "right") == 0;
+    if (!right && !(known && strcmp(side, "left") == 0))
+        return qb_fail(QB_ERROR_VALUE, "searchsorted: side must be 'left' or 'right'");
+    qb_value_type(g, call->operand[0], &a);
+    qb_value_type(g, call->operand[1], &v);
+    if (a.rank != 1)
+        return qb_fail(QB_ERROR_VALUE, "searchsorted: the sorted array must have one axis, got shape %s",
+                       qb_print_shape(a.rank, a.shape).text);
+    QB_TRY(qb_promote_operands(call, QB_TAKES_ANY, 2, (const int[]){0, 1}, values));
+    call->result_weak = false;
+    qb_value flat = qb_flatten(g, values[1], qb_value_size(g, call->operand[1]));
+    call->result = qb_reshape(g, qb_searchsorted(g, values[0], flat, right, 0), v.rank, v.shape);
+    return QB_OK;
+}
