@@ -3,18 +3,42 @@
 
     tools/fit_polynomials.py [name ...]
 
-Needs mpmath. Each fit minimises the largest weighted error |weight (f - p)| over an interval: polynomials by the exchange
-algorithm of Remez, rationals by weighted least squares after Loeb and Lawson. (J.-M. Muller, "Elementary Functions", chapter 3.) The weight turns the error of the polynomial into the relative error of the function that uses it. Once
-fitted, coefficients are rounded one after the other, lowest first, and the rest fitted anew, so that the rounding of a coefficient
-is made good by the later ones.
+Needs mpmath. Each fit minimises the largest weighted error |weight (f - p)| over an interval: polynomials by the
+exchange algorithm of Remez, rationals by weighted least squares after Loeb and Lawson. (J.-M. Muller, "Elementary
+Functions", chapter 3.) The weight turns the error of the polynomial into the relative error of the function that uses
+it. Once fitted, coefficients are rounded one after the other, lowest first, and the rest fitted anew, so that the
+rounding of a coefficient is made good by the later ones.
 
 The printed error is log2 of the largest weighted error with the rounded coefficients.
 """
+
 import struct
 import sys
 
-from mpmath import (acosh, asin, asinh, atan, cos, diff, erf, erfc, exp, expm1, lu_solve, log, matrix, mp, mpf, pi, polyval,
-                    sin, sinh, sqrt, tan, tanh)
+from mpmath import (
+    asin,
+    atan,
+    cos,
+    diff,
+    erf,
+    erfc,
+    exp,
+    expm1,
+    findroot,
+    log,
+    lu_solve,
+    matrix,
+    mp,
+    mpf,
+    pi,
+    polyval,
+    psi,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+)
 
 mp.prec = 240
 
@@ -67,12 +91,12 @@ def remez(f, weight, low, high, degree, start=0):
     low, high = mpf(low), mpf(high)
     unknowns = degree + 2 - start
     points = [low + (high - low) * (1 - mp.cos(pi * (2 * i + 1) / (2 * unknowns))) / 2 for i in range(unknowns)]
-    for step in range(40):
+    for _ in range(40):
         a, b = matrix(unknowns, unknowns), matrix(unknowns, 1)
         for i, x in enumerate(points):
             w = weight(x)
             for j in range(start, degree + 1):
-                a[i, j - start] = w * x ** j
+                a[i, j - start] = w * x**j
             a[i, unknowns - 1] = (-1) ** i
             b[i] = w * f(x)
         solution = lu_solve(a, b)
@@ -87,8 +111,9 @@ def remez(f, weight, low, high, degree, start=0):
 
 
 def lawson(f, weight, low, high, degree_p, degree_q):
-    """Coefficients (p, q), lowest first, of a nearly weighted-minimax p/q with q[0] = 1: least squares on many points, where q of
-    the last step divides the residual (H. L. Loeb, 1957) and points of large error gain weight (C. L. Lawson, 1961)."""
+    """Coefficients (p, q), lowest first, of a nearly weighted-minimax p/q with q[0] = 1: least squares on many points,
+    where q of the last step divides the residual (H. L. Loeb, 1957) and points of large error gain weight (C. L.
+    Lawson, 1961)."""
     low, high = mpf(low), mpf(high)
     count, unknowns = 12 * (degree_p + degree_q + 2), degree_p + 1 + degree_q
     xs = [low + (high - low) * (1 - mp.cos(pi * i / (count - 1))) / 2 for i in range(count)]
@@ -97,9 +122,9 @@ def lawson(f, weight, low, high, degree_p, degree_q):
     q, best = [mpf(1)], None
     for step in range(60):
         normal, right = matrix(unknowns, unknowns), matrix(unknowns, 1)
-        for x, value, w, e in zip(xs, fs, ws, emphasis):
+        for x, value, w, e in zip(xs, fs, ws, emphasis, strict=True):
             scale = e * (w / polyval(q[::-1], x)) ** 2
-            row = [x ** j for j in range(degree_p + 1)] + [-value * x ** j for j in range(1, degree_q + 1)]
+            row = [x**j for j in range(degree_p + 1)] + [-value * x**j for j in range(1, degree_q + 1)]
             for i in range(unknowns):
                 right[i] += scale * row[i] * value
                 for j in range(i + 1):
@@ -110,12 +135,14 @@ def lawson(f, weight, low, high, degree_p, degree_q):
         solution = lu_solve(normal, right)
         p = [solution[j] for j in range(degree_p + 1)]
         q = [mpf(1)] + [solution[degree_p + 1 + j] for j in range(degree_q)]
-        errors = [abs(w * (value - polyval(p[::-1], x) / polyval(q[::-1], x))) for x, value, w in zip(xs, fs, ws)]
+        errors = [
+            abs(w * (value - polyval(p[::-1], x) / polyval(q[::-1], x))) for x, value, w in zip(xs, fs, ws, strict=True)
+        ]
         worst = max(errors)
         if best is None or worst < best[0]:
             best = (worst, p, q)
         if step > 3:
-            emphasis = [e * (error / worst + mpf("1e-3")) for e, error in zip(emphasis, errors)]
+            emphasis = [e * (error / worst + mpf("1e-3")) for e, error in zip(emphasis, errors, strict=True)]
             total = sum(emphasis)
             emphasis = [e * count / total for e in emphasis]
     return best[1], best[2]
@@ -182,17 +209,17 @@ QUARTER_PI = pi / 4 * (1 + mpf(2) ** -20)
 
 
 def exp_tail(x):
-    return mpf(1) / 2 if abs(x) < mpf(10) ** -30 else (expm1(x) - x) / x ** 2
+    return mpf(1) / 2 if abs(x) < mpf(10) ** -30 else (expm1(x) - x) / x**2
 
 
 @fit
 def exp_f64():
-    polynomial("exp: q with e^r = 1 + r + r^2 q(r)", exp_tail, lambda x: x ** 2 / exp(x), -HALF_LN2, HALF_LN2, 9, round64)
+    polynomial("exp: q with e^r = 1 + r + r^2 q(r)", exp_tail, lambda x: x**2 / exp(x), -HALF_LN2, HALF_LN2, 9, round64)
 
 
 @fit
 def exp_f32():
-    polynomial("exp: q with e^r = 1 + r + r^2 q(r)", exp_tail, lambda x: x ** 2 / exp(x), -HALF_LN2, HALF_LN2, 4, round32)
+    polynomial("exp: q with e^r = 1 + r + r^2 q(r)", exp_tail, lambda x: x**2 / exp(x), -HALF_LN2, HALF_LN2, 4, round32)
 
 
 # The odd functions below are x + x^3 p(x^2), in z = x^2; the weight is that of the relative error of the whole.
@@ -205,30 +232,31 @@ def odd(name, function, limit, high, degree, rounding, degree_q=0):
         polynomial(name, f, weight, 0, high, degree, rounding)
 
 
-# The reduced argument of tanh reaches from -0.144 to 0.203, see math_exp.h.
 @fit
 def tanh_f64():
-    odd("tanh: tanh r = r + r^3 p(r^2)", tanh, mpf(-1) / 3, mpf("0.204") ** 2, 6, round64)
+    odd("tanh: tanh x = x + x^3 p(x^2)/q(x^2)", tanh, mpf(-1) / 3, mpf("0.5625") ** 2, 2, round64, 3)
 
 
 @fit
 def tanh_f32():
-    odd("tanh: tanh r = r + r^3 p(r^2)", tanh, mpf(-1) / 3, mpf("0.204") ** 2, 2, round32)
+    odd("tanh: tanh x = x + x^3 p(x^2)/q(x^2)", tanh, mpf(-1) / 3, mpf("0.5625") ** 2, 1, round32, 1)
 
 
 @fit
 def sin_f64():
-    odd("sin: sin r = r + r^3 p(r^2)", sin, mpf(-1) / 6, QUARTER_PI ** 2, 5, round64)
+    odd("sin: sin r = r + r^3 p(r^2)", sin, mpf(-1) / 6, QUARTER_PI**2, 5, round64)
 
 
 @fit
 def sin_f32():
-    odd("sin: sin r = r + r^3 p(r^2)", sin, mpf(-1) / 6, QUARTER_PI ** 2, 2, round32)
+    odd("sin: sin r = r + r^3 p(r^2)", sin, mpf(-1) / 6, QUARTER_PI**2, 2, round32)
 
 
 def cos_small(degree, rounding):
-    f = near_zero(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z ** 2, mpf(1) / 24)
-    polynomial("cos: cos r = 1 - r^2/2 + r^4 p(r^2)", f, lambda z: z ** 2 / cos(sqrt(z)), 0, QUARTER_PI ** 2, degree, rounding)
+    f = near_zero(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2, mpf(1) / 24)
+    polynomial(
+        "cos: cos r = 1 - r^2/2 + r^4 p(r^2)", f, lambda z: z**2 / cos(sqrt(z)), 0, QUARTER_PI**2, degree, rounding
+    )
 
 
 @fit
@@ -246,7 +274,7 @@ def log_f64():
     limit = (sqrt(2) - 1) / (sqrt(2) + 1)
     f = near_zero(lambda w: (log((1 + sqrt(w)) / (1 - sqrt(w))) - 2 * sqrt(w)) / sqrt(w) ** 3, mpf(2) / 3)
     weight = safe_weight(lambda w: sqrt(w) ** 3 / log((1 + sqrt(w)) / (1 - sqrt(w))))
-    polynomial("log: log((1+s)/(1-s)) = 2 s + s^3 p(s^2)", f, weight, 0, limit ** 2 * (1 + mpf(2) ** -20), 6, round64)
+    polynomial("log: log((1+s)/(1-s)) = 2 s + s^3 p(s^2)", f, weight, 0, limit**2 * (1 + mpf(2) ** -20), 6, round64)
 
 
 @fit
@@ -254,7 +282,7 @@ def log_f32():
     limit = (sqrt(2) - 1) / (sqrt(2) + 1)
     f = near_zero(lambda w: (log((1 + sqrt(w)) / (1 - sqrt(w))) - 2 * sqrt(w)) / sqrt(w) ** 3, mpf(2) / 3)
     weight = safe_weight(lambda w: sqrt(w) ** 3 / log((1 + sqrt(w)) / (1 - sqrt(w))))
-    polynomial("log: log((1+s)/(1-s)) = 2 s + s^3 p(s^2)", f, weight, 0, limit ** 2 * (1 + mpf(2) ** -20), 2, round32)
+    polynomial("log: log((1+s)/(1-s)) = 2 s + s^3 p(s^2)", f, weight, 0, limit**2 * (1 + mpf(2) ** -20), 2, round32)
 
 
 @fit
@@ -269,12 +297,12 @@ def sinh_f32():
 
 @fit
 def tan_f64():
-    odd("tan: tan r = r + r^3 p(r^2)/q(r^2)", tan, mpf(1) / 3, QUARTER_PI ** 2, 3, round64, 3)
+    odd("tan: tan r = r + r^3 p(r^2)/q(r^2)", tan, mpf(1) / 3, QUARTER_PI**2, 3, round64, 3)
 
 
 @fit
 def tan_f32():
-    odd("tan: tan r = r + r^3 p(r^2)", tan, mpf(1) / 3, QUARTER_PI ** 2, 5, round32)
+    odd("tan: tan r = r + r^3 p(r^2)", tan, mpf(1) / 3, QUARTER_PI**2, 5, round32)
 
 
 def erf_small(degree, rounding):
@@ -308,8 +336,8 @@ def erf_tail_f32():
     rational("erf: 1 - erf x = e^(-x^2) p(x)/q(x)", erfcx, lambda x: exp(-x * x), 1, 4, 2, 2, round32)
 
 
-# One polynomial for every argument above 3/4, in a variable that takes [0, inf) to [-1, 1); as (1 + 2 x) erfcx x is nearly constant,
-# errors of that variable hardly count.
+# One polynomial for every argument above 3/4, in a variable that takes [0, inf) to [-1, 1); as (1 + 2 x) erfcx x is
+# nearly constant, errors of that variable hardly count.
 def erfc_far(high, degree, rounding):
     def variable(x):
         return (mpf(x) - 3) / (mpf(x) + 3)
@@ -318,13 +346,20 @@ def erfc_far(high, degree, rounding):
         x = 3 * (1 + t) / (1 - t)
         return erfcx(x) * (1 + 2 * x)
 
-    # p(t) is about 1.2 throughout: the rounding error of its first coefficient would be half an ulp, hence a second part.
+    # p(t) is about 1.2 throughout: rounding its first coefficient would cost half an ulp, hence a second part.
     low, high = variable(0.75), variable(high)
     exact = remez(f, lambda t: 1 / f(t), low, high, degree)
     p = [rounding(c) for c in exact]
     rest = rounding(exact[0] - p[0])
     print(f"first coefficient: {float(p[0]).hex()} and {float(rest).hex()}")
-    show("erfc: erfc x = e^(-x^2) p(t)/(1 + 2 x), t = (x - 3)/(x + 3)", f, lambda t: 1 / f(t), low, high, [p[0] + rest, *p[1:]])
+    show(
+        "erfc: erfc x = e^(-x^2) p(t)/(1 + 2 x), t = (x - 3)/(x + 3)",
+        f,
+        lambda t: 1 / f(t),
+        low,
+        high,
+        [p[0] + rest, *p[1:]],
+    )
 
 
 @fit
@@ -357,9 +392,26 @@ def cbrt_f64():
 @fit
 def pow_f64():
     limit = (sqrt(2) - 1) / (sqrt(2) + 1)
-    f = near_zero(lambda w: ((log((1 + sqrt(w)) / (1 - sqrt(w))) - 2 * sqrt(w)) / sqrt(w) ** 3 - mpf(2) / 3) / w, mpf(2) / 5)
+    f = near_zero(
+        lambda w: ((log((1 + sqrt(w)) / (1 - sqrt(w))) - 2 * sqrt(w)) / sqrt(w) ** 3 - mpf(2) / 3) / w, mpf(2) / 5
+    )
     weight = safe_weight(lambda w: sqrt(w) ** 5 / log((1 + sqrt(w)) / (1 - sqrt(w))))
-    polynomial("pow: log((1+s)/(1-s)) = 2 s + s^3 (2/3 + s^2 p(s^2))", f, weight, 0, limit ** 2 * (1 + mpf(2) ** -20), 6, round64)
+    polynomial(
+        "pow: log((1+s)/(1-s)) = 2 s + s^3 (2/3 + s^2 p(s^2))", f, weight, 0, limit**2 * (1 + mpf(2) ** -20), 6, round64
+    )
+
+
+@fit
+def digamma_f64():
+    zero = findroot(lambda x: psi(0, x), mpf("1.46163"))
+    ratio = lambda t: psi(0, mpf(3) / 2 + t) / (mpf(3) / 2 + t - zero)
+    middle = ratio(mpf(0))
+    for name, exact in (("zero", zero), ("middle", middle)):
+        print(f"{name}: {float(exact).hex()} and {float(exact - round64(exact)).hex()}")
+    f = near_zero(lambda t: (ratio(t) - middle) / t, diff(ratio, 0))
+    weight = lambda t: max(abs(t), mpf("1e-3")) / ratio(t)
+    title = "digamma: digamma x = (x - zero) (middle + t p(t)/q(t)), t = x - 3/2"
+    rational(title, f, weight, -0.5, 0.5, 6, 6, round64)
 
 
 if __name__ == "__main__":

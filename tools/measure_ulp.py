@@ -3,10 +3,11 @@
 
     tools/measure_ulp.py [--build build/dev] [--count 4000000] [--isa avx2 ...]
 
-Needs mpmath, a C compiler, and a finished build. tools/measure_ulp.c searches random arguments for the largest error, with long
-double as its reference (which must be wider than double: x86-64). Each largest error is then computed anew with mpmath, from the
-kernel's result: what is written does not rest on the C library.
+Needs mpmath, a C compiler, and a finished build. tools/measure_ulp.c searches random arguments for the largest error,
+with long double as its reference (which must be wider than double: x86-64). Each largest error is then computed anew
+with mpmath, from the kernel's result: what is written does not rest on the C library.
 """
+
 import argparse
 import glob
 import os
@@ -35,7 +36,7 @@ FUNCTIONS = {
     "arctanh": mpmath.atanh,
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "softplus": lambda x: mpmath.log(1 + mpmath.exp(x)),
-    "pow": lambda x, y: x ** y,
+    "pow": lambda x, y: x**y,
     "fmod": lambda x, y: mpmath.sign(x) * mpmath.fmod(abs(x), abs(y)),
 }
 
@@ -70,7 +71,9 @@ def measure(program, count, isa):
             used = dtype
             continue
         result, *arguments = [float.fromhex(x) for x in rest]
-        error = error_in_ulp(name, dtype, result, arguments) if float(claimed) else 0.0  # none found: no arguments either
+        error = (
+            error_in_ulp(name, dtype, result, arguments) if float(claimed) else 0.0
+        )  # none found: no arguments either
         if abs(error - float(claimed)) > 0.01:
             sys.exit(f"{name} {dtype} at {arguments}: mpmath says {error}, long double {claimed}")
         errors[name, dtype] = error

@@ -19,8 +19,7 @@ void qbpy_entry_release(qbpy_entry *e)
     PyMem_Free(e);
 }
 
-/* -------------------------------------------------------------------------------------------------- finding a program
- */
+/* ---- Finding a program */
 
 static int entry_matches(const qbpy_entry *e, const qbpy_signature *s)
 {
@@ -34,19 +33,22 @@ static int entry_matches(const qbpy_entry *e, const qbpy_signature *s)
 qbpy_entry *qbpy_cache_find(qbpy_cache *cache, const qbpy_signature *s)
 {
     for (int i = 0; i < cache->count; i++) {
-        int same = entry_matches(cache->entries[i], s);
+        qbpy_entry *e = cache->entries[i];
+        e->references++; /* a user's __eq__, which comparing may run, may evict it */
+        int same = entry_matches(e, s);
+        bool is_kept = i < cache->count && cache->entries[i] == e;
+        qbpy_entry_release(e);
         if (same < 0)
             return NULL;
-        if (same) {
-            cache->entries[i]->last_use = ++cache->clock;
-            return cache->entries[i];
+        if (same && is_kept) {
+            e->last_use = ++cache->clock;
+            return e;
         }
     }
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ running
- */
+/* ---- Running */
 
 /* Programs of at least this many bytes of arguments and results run without the GIL. */
 enum { RELEASE_BYTES = 1 << 14, FEW_TENSORS = 24 };
@@ -167,17 +169,17 @@ int qbpy_cache_insert(qbpy_state *state, qbpy_cache *cache, PyObject *fun, const
         qbpy_entry_release(e);
         return PyErr_Occurred() ? -1 : 0;
     }
-    if (cache->count == cache->limit && evict(state, cache, fun, s) < 0) {
-        qbpy_entry_release(e);
-        return -1;
-    }
+    while (cache->count == cache->limit) /* again: the warning runs Python code, which may fill the place */
+        if (evict(state, cache, fun, s) < 0) {
+            qbpy_entry_release(e);
+            return -1;
+        }
     cache->entries[cache->count++] = e;
     e->last_use = ++cache->clock;
     return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- Cache type
- */
+/* ---- Cache, the type */
 
 static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -230,8 +232,7 @@ static void cache_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    if (((qbpy_cache *)object)->entries)
-        (void)cache_clear(object);
+    (void)cache_clear(object);
     PyMem_Free(((qbpy_cache *)object)->entries);
     type->tp_free(object);
     Py_DECREF(type);

@@ -223,9 +223,11 @@ static qb_tensor *import_view(const qbpy_conversion *how, const Py_buffer *view)
                      QB_MAX_RANK);
         return NULL;
     }
-    for (int i = 0; i < view->ndim; i++) {
-        layout.shape[i] = view->shape[i];
-        layout.strides[i] = view->strides[i];
+    int64_t step = view->itemsize; /* ctypes leaves the strides out even where they are asked for */
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        layout.shape[i] = view->shape ? view->shape[i] : view->len / view->itemsize;
+        layout.strides[i] = view->strides ? view->strides[i] : step;
+        step *= layout.shape[i];
     }
     return qbpy_layout_tensor(how->state, &layout, inferred_dtype(how, layout.element));
 }
@@ -252,8 +254,12 @@ static qb_tensor *import_buffer(const qbpy_conversion *how, PyObject *object, bo
             refuse_buffer(how->function, object);
         return NULL;
     }
-    *is_scalar = view.ndim == 0 && is_of_numpy(object) && strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0;
-    qb_tensor *tensor = import_view(how, &view);
+    *is_scalar = is_of_numpy(object) && strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0;
+    qb_tensor *tensor = NULL;
+    if (*is_scalar && view.ndim != 0) /* NumPy exports the scalars of other dtypes, such as dates, as bare bytes */
+        refuse_buffer(how->function, object);
+    else
+        tensor = import_view(how, &view);
     PyBuffer_Release(&view);
     return tensor;
 }

@@ -1,5 +1,6 @@
 /* quabla._core.Function: binding of arguments, and the way of a call to a trace or to a program. */
 #include "function.h"
+#include "index.h"
 
 #include "program/program.h"
 #include "trace.h"
@@ -63,13 +64,33 @@ static int collect(qbpy_state *state, const qb_function *function, PyObject *con
                 PyErr_Format(PyExc_TypeError, "%s: expected an array or a number, got None", function->name);
                 return -1;
             }
-            out->tensors[i] = convert_operand(state, object, beside_tensor, &out->weak[i]);
+            bool is_indices = i < function->operand_parameters &&
+                              function->parameter[function->first_operand + i].kind == QB_PARAMETER_INDICES;
+            out->tensors[i] = convert_operand(state, object, beside_tensor || is_indices, &out->weak[i]);
             if (!out->tensors[i])
                 return -1;
             out->owned[i] = true;
         }
         out->count = i + 1;
         out->size += out->tensors[i] ? qb_tensor_size(out->tensors[i]) : 0;
+    }
+    return 0;
+}
+
+/* As NumPy: integers to a negative power are none. Of traced values nobody can tell. */
+static int check_power(const eager_operands *operands)
+{
+    const qb_tensor *base = operands->tensors[0], *exponent = operands->tensors[1];
+    if (!qb_dtype_is_integer(base->dtype) || qb_dtype_kind(exponent->dtype) != 'i')
+        return 0;
+    for (int64_t i = 0; i < exponent->size; i++) {
+        bool is_negative = exponent->dtype == QB_INT32 ? ((const int32_t *)exponent->data)[i] < 0
+                                                       : ((const int64_t *)exponent->data)[i] < 0;
+        if (!is_negative)
+            continue;
+        PyErr_SetString(PyExc_ValueError,
+                        "power: integers to negative integer powers are not integers; convert with astype(float64)");
+        return -1;
     }
     return 0;
 }
@@ -107,7 +128,8 @@ static PyObject *call_eagerly(qbpy_state *state, const qb_function *function, co
         operands.owned = operands.weak + count;
     }
     PyObject *result = NULL;
-    if (collect(state, function, objects, count, beside_tensor, &operands) == 0)
+    if (collect(state, function, objects, count, beside_tensor, &operands) == 0 &&
+        (function != qbpy_operator.power || check_power(&operands) == 0))
         result = run_eagerly(state, function, parameters, &operands);
     for (int i = 0; i < operands.count; i++)
         if (operands.owned[i])
@@ -258,6 +280,29 @@ static PyObject *call_with_list(const qbpy_function *self, PyObject *sequence, c
     return result;
 }
 
+/* f(x, [i, j], ...): single operands, and behind them a sequence of others, each a number. */
+static PyObject *call_with_numbers(const qbpy_function *self, PyObject *const *singles, PyObject *sequence,
+                                   const qb_attribute *parameters)
+{
+    PyObject *all[QB_MAX_PARAMETERS + QB_MAX_RANK];
+    int first = self->function->operand_parameters - 1;
+    PyObject *items = PyLong_Check(sequence) ? PyTuple_Pack(1, sequence) : PySequence_Tuple(sequence);
+    if (!items)
+        return NULL;
+    PyObject *result = NULL;
+    if (PyTuple_GET_SIZE(items) > QB_MAX_RANK) {
+        PyErr_Format(PyExc_ValueError, "%U(): %zd numbers, and arrays have %d axes at most", self->name,
+                     PyTuple_GET_SIZE(items), QB_MAX_RANK);
+    } else {
+        int count = (int)PyTuple_GET_SIZE(items);
+        for (int i = 0; i < first + count; i++)
+            all[i] = i < first ? singles[i] : PyTuple_GET_ITEM(items, i - first);
+        result = qbpy_call_function(self->state, self->function, parameters, first + count, all);
+    }
+    Py_DECREF(items);
+    return result;
+}
+
 /* f(a, b, c, ...), or f([a, b, c], ...) where an item is an array: a sequence of numbers is one array, as in NumPy. */
 static PyObject *call_with_spread(const qbpy_function *self, const binding *bound, const qb_attribute *parameters)
 {
@@ -267,8 +312,7 @@ static PyObject *call_with_spread(const qbpy_function *self, const binding *boun
     bool is_list = (PyList_Check(only) || PyTuple_Check(only)) && PySequence_Fast_GET_SIZE(only) == 0;
     for (Py_ssize_t i = 0; (PyList_Check(only) || PyTuple_Check(only)) && i < PySequence_Fast_GET_SIZE(only); i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(only, i);
-        is_list = is_list || qbpy_is_tensor(self->state, item) || qbpy_is_tracer(self->state, item) ||
-                  qbpy_is_arraylike(self->state, item);
+        is_list = is_list || (!PyFloat_Check(item) && !PyLong_Check(item) && qbpy_is_arraylike(self->state, item));
     }
     return is_list ? call_with_list(self, only, parameters)
                    : qbpy_call_function(self->state, self->function, parameters, 1, &only);
@@ -277,12 +321,16 @@ static PyObject *call_with_spread(const qbpy_function *self, const binding *boun
 static PyObject *call_bound(const qbpy_function *self, binding *bound)
 {
     const qb_function *function = self->function;
+    if (function->takes_index)
+        return qbpy_call_indexed(self->state, function, bound->given, bound->given[function->operand_parameters]);
     qb_attribute parameters[QB_MAX_PARAMETERS];
     qbpy_integers space; /* large: only the count is set */
     space.count = 0;
     if (convert_parameters(self, bound, parameters, &space) < 0)
         return NULL;
     PyObject **operands = bound->given + function->first_operand;
+    if (function->takes_operand_list && function->operand_parameters > 1)
+        return call_with_numbers(self, operands, operands[function->operand_parameters - 1], parameters);
     if (function->takes_operand_list)
         return function->parameter[function->first_operand].is_spread ? call_with_spread(self, bound, parameters)
                                                                       : call_with_list(self, operands[0], parameters);
@@ -336,6 +384,7 @@ static const char *describe_dtypes(const qb_function *function)
     case QB_TAKES_NUMERIC: return "Takes floating and integer operands; bool is a ValueError.\n";
     case QB_TAKES_FLOATING: return "Takes floating operands, and integers as float64; bool is a ValueError.\n";
     case QB_TAKES_TESTABLE: return "Takes any dtype; gives bool.\n";
+    case QB_TAKES_ORDERED: return "Takes operands of any dtypes that promote to a common one, and gives that.\n";
     case QB_TAKES_BITWISE: return "Takes bool and integer operands; floating ones are a ValueError.\n";
     }
     return "";

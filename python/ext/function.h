@@ -31,8 +31,6 @@ int qbpy_parameter_from_object(qbpy_state *state, const qb_function *function, c
 /* The same for integers given one by one: f(x, 2, 3). */
 int qbpy_parameter_from_objects(const qb_function *function, const qb_parameter *parameter, PyObject *const *objects,
                                 Py_ssize_t count, qb_attribute *out, qbpy_integers *space);
-/* The inside of x[...]. */
-int qbpy_index_from_object(PyObject *object, qb_attribute *out, qbpy_integers *space);
 
 /* ---- operators.c */
 
@@ -61,7 +59,13 @@ int qbpy_index_from_object(PyObject *object, qb_attribute *out, qbpy_integers *s
     X(bitwise_xor)                                                                                                     \
     X(bitwise_not)                                                                                                     \
     X(transpose)                                                                                                       \
-    X(getitem)
+    X(stack)                                                                                                           \
+    X(getitem)                                                                                                         \
+    X(index_set)                                                                                                       \
+    X(index_add)                                                                                                       \
+    X(index_multiply)                                                                                                  \
+    X(index_min)                                                                                                       \
+    X(index_max)
 
 typedef struct qbpy_operators {
 #define X(name) const qb_function *name;

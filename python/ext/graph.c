@@ -41,22 +41,26 @@ static void graph_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- Arguments: lists of leaves and of ints */
+/* ---- Arguments: lists of leaves and of ints. What these functions return is owned by PyMem; NULL with an exception set. */
 
-/* Owned by PyMem; NULL with an exception set. */
+/* Zeroed. */
+static void *make_room(int count, size_t size)
+{
+    void *memory = PyMem_Calloc((size_t)count + 1, size);
+    return memory ? memory : PyErr_NoMemory();
+}
+
 static int *int_list(PyObject *list, int *count)
 {
     PyObject *fast = PySequence_Fast(list, "expected a sequence of ints");
     if (!fast)
         return NULL;
     *count = (int)PySequence_Fast_GET_SIZE(fast);
-    int *out = PyMem_Calloc((size_t)*count + 1, sizeof *out);
+    int *out = make_room(*count, sizeof *out);
     for (int i = 0; out && i < *count; i++)
         out[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(fast, i));
     Py_DECREF(fast);
-    if (!out)
-        return (int *)PyErr_NoMemory();
-    if (PyErr_Occurred()) {
+    if (out && PyErr_Occurred()) {
         PyMem_Free(out);
         return NULL;
     }
@@ -68,9 +72,7 @@ static bool *bool_list(PyObject *list, int expected)
     PyObject *fast = PySequence_Fast(list, "expected a sequence of bools");
     if (!fast)
         return NULL;
-    bool *out = PyMem_Calloc((size_t)expected + 1, sizeof *out);
-    if (!out)
-        PyErr_NoMemory();
+    bool *out = make_room(expected, sizeof *out);
     if (out && PySequence_Fast_GET_SIZE(fast) != expected) {
         PyErr_Format(PyExc_ValueError, "expected %d flags, got %zd", expected, PySequence_Fast_GET_SIZE(fast));
         PyMem_Free(out);
@@ -82,16 +84,14 @@ static bool *bool_list(PyObject *list, int expected)
     return out;
 }
 
-/* The values of leaves (None: QB_NONE) in `trace`; owned by PyMem, NULL with an exception set. */
+/* The values of leaves (None: QB_NONE) in `trace`. */
 static qb_value *leaf_values(qbpy_state *state, qbpy_trace *trace, PyObject *leaves, int expected)
 {
     PyObject *fast = PySequence_Fast(leaves, "expected a sequence of arrays");
     if (!fast)
         return NULL;
-    qb_value *out = PyMem_Calloc((size_t)expected + 1, sizeof *out);
+    qb_value *out = make_room(expected, sizeof *out);
     bool valid = out != NULL;
-    if (!out)
-        PyErr_NoMemory();
     if (out && PySequence_Fast_GET_SIZE(fast) != expected) {
         PyErr_Format(PyExc_ValueError, "the graph has %d inputs, got %zd arrays", expected,
                      PySequence_Fast_GET_SIZE(fast));
@@ -155,7 +155,7 @@ static PyObject *graph_apply(PyObject *self, PyObject *leaves)
     qb_graph *graph = graph_of(self);
     qbpy_trace *trace = need_trace(state, leaves);
     qb_value *arguments = trace ? leaf_values(state, trace, leaves, graph->input_count) : NULL;
-    qb_value *outputs = arguments ? PyMem_Calloc((size_t)graph->output_count + 1, sizeof *outputs) : NULL;
+    qb_value *outputs = arguments ? make_room(graph->output_count, sizeof *outputs) : NULL;
     PyObject *result = NULL;
     if (outputs) {
         qb_status status = qb_inline(graph, trace->graph, arguments, outputs);
@@ -184,7 +184,7 @@ static PyObject *graph_apply_jvp(PyObject *self, PyObject *args)
     qb_value *primal = leaf_values(state, trace, primals, graph->input_count);
     qb_value *tangent = primal ? leaf_values(state, trace, tangents, graph->input_count) : NULL;
     int count = graph->output_count;
-    qb_value *outputs = tangent ? PyMem_Calloc(2 * (size_t)count + 1, sizeof *outputs) : NULL;
+    qb_value *outputs = tangent ? make_room(2 * count, sizeof *outputs) : NULL;
     if (outputs) {
         qb_status status = qb_jvp(graph, trace->graph, primal, tangent, outputs, outputs + count);
         if (status != QB_OK)
@@ -226,8 +226,8 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
     int count = graph->output_count;
     qb_value *arguments = leaf_values(state, trace, leaves, graph->input_count);
     bool *mapped = arguments ? bool_list(flags, graph->input_count) : NULL;
-    qb_value *outputs = mapped ? PyMem_Calloc((size_t)count + 1, sizeof *outputs) : NULL;
-    bool *outputs_mapped = outputs ? PyMem_Calloc((size_t)count + 1, sizeof *outputs_mapped) : NULL;
+    qb_value *outputs = mapped ? make_room(count, sizeof *outputs) : NULL;
+    bool *outputs_mapped = outputs ? make_room(count, sizeof *outputs_mapped) : NULL;
     if (outputs_mapped) {
         qb_status status = qb_vmap(graph, trace->graph, arguments, mapped, size, outputs, outputs_mapped);
         if (status != QB_OK)
@@ -263,7 +263,7 @@ static PyObject *graph_apply_taylor(PyObject *self, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "the order of a derivative must be from 0 to 1000, got %d", order);
     qb_value *inputs = leaf_values(state, trace, coefficients, graph->input_count * (order + 1));
     int count = graph->output_count * (order + 1);
-    qb_value *outputs = inputs ? PyMem_Calloc((size_t)count + 1, sizeof *outputs) : NULL;
+    qb_value *outputs = inputs ? make_room(count, sizeof *outputs) : NULL;
     if (outputs) {
         qb_status status = qb_taylor(graph, trace->graph, order, inputs, outputs);
         result = status == QB_OK ? tracer_list(state, trace, count, outputs, NULL) : qbpy_raise(state, status);
@@ -292,7 +292,7 @@ static PyObject *graph_apply_laplacian(PyObject *self, PyObject *args)
     qb_value *primal = leaf_values(state, trace, primals, graph->input_count);
     qb_value *tangent = primal ? leaf_values(state, trace, tangents, graph->input_count) : NULL;
     int count = 3 * graph->output_count;
-    qb_value *outputs = tangent ? PyMem_Calloc((size_t)count + 1, sizeof *outputs) : NULL;
+    qb_value *outputs = tangent ? make_room(count, sizeof *outputs) : NULL;
     if (outputs) {
         qb_status status = qb_laplacian(graph, trace->graph, directions, primal, tangent, outputs);
         result = status == QB_OK ? tracer_list(state, trace, count, outputs, NULL) : qbpy_raise(state, status);
@@ -439,13 +439,12 @@ static PyObject *graph_compile(PyObject *self, PyObject *args)
     qb_status status = qb_compile(state->context, graph_of(self), device ? device : "cpu", &compiled);
     if (status != QB_OK)
         return qbpy_raise(state, status);
-    qbpy_program *program = PyObject_New(qbpy_program, state->program_type);
-    bool *weak = PyMem_Calloc((size_t)graph_of(self)->output_count + 1, sizeof *weak);
-    if (!program || !weak) {
+    bool *weak = make_room(graph_of(self)->output_count, sizeof *weak);
+    qbpy_program *program = weak ? PyObject_New(qbpy_program, state->program_type) : NULL;
+    if (!program) {
         qb_program_release(compiled);
-        Py_XDECREF(program);
         PyMem_Free(weak);
-        return PyErr_NoMemory();
+        return NULL;
     }
     program->program = compiled;
     program->input_count = graph_of(self)->input_count;
@@ -515,9 +514,13 @@ static PyObject *program_run(PyObject *self, PyObject *tensors)
     if (!fast)
         return NULL;
     PyObject *result = NULL;
-    qb_tensor **all = PyMem_Calloc((size_t)(program->input_count + program->output_count) + 1, sizeof *all);
+    qb_tensor **all = make_room(program->input_count + program->output_count, sizeof *all);
+    if (!all) {
+        Py_DECREF(fast);
+        return NULL;
+    }
     qb_tensor **outputs = all + program->input_count;
-    bool valid = all && PySequence_Fast_GET_SIZE(fast) == program->input_count;
+    bool valid = PySequence_Fast_GET_SIZE(fast) == program->input_count;
     for (int i = 0; valid && i < program->input_count; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
         valid = qbpy_is_tensor(state, item);

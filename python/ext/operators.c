@@ -1,5 +1,6 @@
 /* Python's operators on Tensor and TraceTensor: each is a function of the library. */
 #include "function.h"
+#include "index.h"
 #include "trace.h"
 
 qbpy_operators qbpy_operator;
@@ -191,32 +192,6 @@ PyObject *qbpy_iterate(PyObject *array)
     return NULL;
 }
 
-/* A tensor is read directly: a program for every index would fill the cache. */
-static PyObject *index_array(PyObject *array, const qb_attribute *index)
-{
-    qbpy_state *state = qbpy_state_of_object(array);
-    if (!qbpy_is_tensor(state, array))
-        return qbpy_call_function(state, qbpy_operator.getitem, index, 1, &array);
-    qb_tensor *result;
-    qb_status status = qb_tensor_index(qbpy_tensor_get(array), index, &result);
-    return status == QB_OK ? qbpy_tensor_wrap(state, result, ((qbpy_tensor *)array)->weak) : qbpy_raise(state, status);
-}
-
-PyObject *qbpy_getitem(PyObject *array, PyObject *object)
-{
-    qbpy_integers space; /* large: only the count is set */
-    qb_attribute index;
-    space.count = 0;
-    return qbpy_index_from_object(object, &index, &space) < 0 ? NULL : index_array(array, &index);
-}
-
-PyObject *qbpy_item(PyObject *array, Py_ssize_t position)
-{
-    const int64_t entry[QB_INDEX_FIELDS] = {QB_INDEX_INTEGER, position, QB_INDEX_ABSENT, QB_INDEX_ABSENT};
-    qb_attribute index = qb_ints(QB_INDEX_FIELDS, entry);
-    return index_array(array, &index);
-}
-
 /* value in array: whether an element equals the value, as in NumPy. */
 int qbpy_contains(PyObject *array, PyObject *value)
 {
@@ -252,6 +227,7 @@ static PyObject *round_array(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 static PyGetSetDef transposed = {"T", get_transposed, NULL, "The array with its axes reversed.", NULL};
+static PyGetSetDef at = {"at", qbpy_at, NULL, "Updates: x.at[index].set(values) is x with these elements changed.", NULL};
 static PyMethodDef round_method = {"__round__", (PyCFunction)(void (*)(void))round_array, METH_FASTCALL,
                                    "__round__($self, /)\n--\n\nThe nearest integers, halves to even."};
 
@@ -265,6 +241,7 @@ static int add_descriptor(PyTypeObject *type, const char *name, PyObject *descri
 int qbpy_add_array_attributes(PyTypeObject *type)
 {
     if (add_descriptor(type, transposed.name, PyDescr_NewGetSet(type, &transposed)) < 0 ||
+        add_descriptor(type, at.name, PyDescr_NewGetSet(type, &at)) < 0 ||
         add_descriptor(type, round_method.ml_name, PyDescr_NewMethod(type, &round_method)) < 0)
         return -1;
     /* NumPy's operators leave those with our arrays to us: np_array * tensor is a Tensor. */

@@ -138,69 +138,6 @@ static int read_text(const qb_function *function, PyObject *object, qb_attribute
     return 0;
 }
 
-/* ---- Indices */
-
-static int slice_bound(PyObject *object, int64_t *out)
-{
-    *out = QB_INDEX_ABSENT;
-    if (object == Py_None)
-        return 0;
-    if (!PyIndex_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "the bounds of a slice are ints or None, got %.80R", object);
-        return -1;
-    }
-    Py_ssize_t bound =
-        PyNumber_AsSsize_t(object, NULL); /* beyond the range of a Py_ssize_t: cut, as Python's slices do */
-    if (bound == -1 && PyErr_Occurred())
-        return -1;
-    *out = bound == (Py_ssize_t)QB_INDEX_ABSENT ? bound + 1 : bound;
-    return 0;
-}
-
-static int index_entry(PyObject *object, int64_t *entry)
-{
-    entry[1] = entry[2] = entry[3] = QB_INDEX_ABSENT;
-    if (object == Py_None) {
-        entry[0] = QB_INDEX_NEW_AXIS;
-        return 0;
-    }
-    if (object == Py_Ellipsis) {
-        entry[0] = QB_INDEX_ELLIPSIS;
-        return 0;
-    }
-    if (PySlice_Check(object)) {
-        PySliceObject *slice = (PySliceObject *)object;
-        entry[0] = QB_INDEX_SLICE;
-        return slice_bound(slice->start, &entry[1]) < 0 || slice_bound(slice->stop, &entry[2]) < 0 ||
-                       slice_bound(slice->step, &entry[3]) < 0
-                   ? -1
-                   : 0;
-    }
-    entry[0] = QB_INDEX_INTEGER;
-    if (PyIndex_Check(object) && !PyBool_Check(object)) {
-        entry[1] = PyNumber_AsSsize_t(object, PyExc_IndexError);
-        return entry[1] == -1 && PyErr_Occurred() ? -1 : 0;
-    }
-    PyErr_Format(PyExc_TypeError, "arrays are indexed by ints, slices, None and ..., got %.80R", object);
-    return -1;
-}
-
-int qbpy_index_from_object(PyObject *object, qb_attribute *out, qbpy_integers *space)
-{
-    Py_ssize_t count = PyTuple_Check(object) ? PyTuple_GET_SIZE(object) : 1;
-    int64_t *entry = space->data + space->count;
-    if (count > QB_MAX_INDEX || space->count + count * QB_INDEX_FIELDS > QB_MAX_INTEGERS) {
-        PyErr_Format(PyExc_IndexError, "too many indices: %zd, and arrays have %d axes at most", count, QB_MAX_RANK);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (index_entry(PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : object, entry + i * QB_INDEX_FIELDS) < 0)
-            return -1;
-    space->count += (int)count * QB_INDEX_FIELDS;
-    *out = qb_ints((int)count * QB_INDEX_FIELDS, entry);
-    return 0;
-}
-
 /* ---- Any parameter */
 
 static int read_number(PyObject *object, qb_attribute *out)
@@ -264,9 +201,10 @@ int qbpy_parameter_from_object(qbpy_state *state, const qb_function *function, c
                    : 0;
     case QB_PARAMETER_TEXT:
         return read_text(function, object, out, space) < 0 ? refuse(function, parameter, "a str", object) : 0;
-    case QB_PARAMETER_INDEX: return qbpy_index_from_object(object, out, space);
+    case QB_PARAMETER_INDEX: /* has arrays in it: see qbpy_call_indexed */
     case QB_PARAMETER_OPERAND:
-    case QB_PARAMETER_OPERANDS: break;
+    case QB_PARAMETER_OPERANDS:
+    case QB_PARAMETER_INDICES: break;
     }
     PyErr_Format(PyExc_SystemError, "%s: parameter %s is an operand", function->name, parameter->name);
     return -1;

@@ -29,6 +29,8 @@
     X(graph_type)                                                                                                      \
     X(program_type)                                                                                                    \
     X(function_type)                                                                                                   \
+    X(at_type)                                                                                                         \
+    X(at_index_type)                                                                                                   \
     X(method_type)                                                                                                     \
     X(transform_type)                                                                                                  \
     X(cache_type)
@@ -168,6 +170,7 @@ int qbpy_convert_install(PyObject *module); /* convert.c: array, asarray, zeros 
 int qbpy_tree_install(PyObject *module);    /* tree.c: TreeDef, tree_flatten ... */
 int qbpy_install_functions(
     PyObject *module);                    /* function.c: the functions of functions.def, and the methods of arrays */
+int qbpy_at_install(PyObject *module);    /* at.c: what x.at is */
 int qbpy_trace_install(PyObject *module); /* trace.c */
 int qbpy_transform_install(PyObject *module); /* transform.c */
 

@@ -162,12 +162,6 @@ static int add_leaf(qbpy_state *state, PyObject *number_argnums, PyObject *const
     return 0;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
 int qbpy_signature_finish(qbpy_state *state, PyObject *number_argnums, PyObject *const *args, Py_ssize_t nargs,
                           qbpy_signature *s)
 {
@@ -182,12 +176,12 @@ int qbpy_signature_finish(qbpy_state *state, PyObject *number_argnums, PyObject 
             return -1;
     uint64_t hash = s->flat.hash;
     for (int i = 0; i < s->word_count; i++)
-        hash = mix(hash, s->words[i]);
+        hash = qbpy_mix(hash, s->words[i]);
     for (Py_ssize_t i = 0; s->statics && i < PyTuple_GET_SIZE(s->statics); i++) {
         uint64_t part;
         if (qbpy_static_hash(PyTuple_GET_ITEM(s->statics, i), &part) < 0)
             return -1;
-        hash = mix(hash, part);
+        hash = qbpy_mix(hash, part);
     }
     s->hash = hash;
     return 0;

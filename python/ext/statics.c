@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-static uint64_t mix(uint64_t hash, uint64_t part)
-{
-    hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
 static uint64_t float_bits(PyObject *number)
 {
     double value = PyFloat_AS_DOUBLE(number);
@@ -45,12 +39,12 @@ int qbpy_static_hash(PyObject *value, uint64_t *out)
 {
     uint64_t hash = (uint64_t)(uintptr_t)Py_TYPE(value) >> 4;
     if (PyFloat_Check(value)) {
-        *out = mix(hash, float_bits(value));
+        *out = qbpy_mix(hash, float_bits(value));
         return 0;
     }
     if (!PyTuple_CheckExact(value)) {
         Py_hash_t part = PyObject_Hash(value);
-        *out = mix(hash, (uint64_t)part);
+        *out = qbpy_mix(hash, (uint64_t)part);
         return part == -1 ? -1 : 0;
     }
     if (Py_EnterRecursiveCall(" while hashing static values"))
@@ -60,7 +54,7 @@ int qbpy_static_hash(PyObject *value, uint64_t *out)
         uint64_t part;
         status = qbpy_static_hash(PyTuple_GET_ITEM(value, i), &part);
         if (status == 0)
-            hash = mix(hash, part);
+            hash = qbpy_mix(hash, part);
     }
     Py_LeaveRecursiveCall();
     *out = hash;

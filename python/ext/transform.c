@@ -13,8 +13,8 @@ typedef struct qbpy_transform {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *fun;  /* the user's function */
     PyObject *impl; /* impl(fun, args, kwargs) -> result, run under a trace */
-    PyObject
-        *build; /* build(transform, treedef, leaves, is_input, statics) -> (Program, out_treedef), or (None, result) */
+    /* build(transform, treedef, leaves, is_input, statics) -> (Program, out_treedef), or (None, result) */
+    PyObject *build;
     qbpy_cache *cache;
     PyObject *number_argnums;  /* tuple: positional arguments whose Python numbers become arrays */
     PyObject *static_argnums;  /* tuple, or NULL */
@@ -53,8 +53,7 @@ static PyObject *build_and_run(qbpy_state *state, const qbpy_transform *self, co
         Py_DECREF(built);
         return NULL;
     }
-    if (program ==
-        Py_None) { /* the function captured tracers of an enclosing trace: its result is part of that trace */
+    if (program == Py_None) { /* tracers of an enclosing trace were captured: the result is part of that trace */
         result = Py_NewRef(second);
     } else {
         qbpy_entry *e = qbpy_entry_make(state, s, program, second);
@@ -69,7 +68,7 @@ static PyObject *build_and_run(qbpy_state *state, const qbpy_transform *self, co
     return result;
 }
 
-/* -------------------------------------------------------------------------------------------------------- the call */
+/* ---- The call */
 
 /* Splits static arguments off: dynamic positional and keyword arguments stay in order in `args` (scratch, borrowed),
  * their keyword names in *kwnames (a new reference or NULL). */
@@ -169,8 +168,7 @@ static PyObject *transform_call(PyObject *callable, PyObject *const *given, size
     return traced ? call_impl(self, given, nargs, given_names) : result;
 }
 
-/* ------------------------------------------------------------------------------------------------------ Transform type
- */
+/* ---- Transform, the type */
 
 static PyObject *transform_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -256,8 +254,7 @@ static PyObject *transform_repr(PyObject *self)
     return PyUnicode_FromFormat("<transformed %R>", ((qbpy_transform *)self)->fun);
 }
 
-/* __name__, __qualname__, __module__ and their like are the wrapped function's. (The type has a __module__ of its own.)
- */
+/* __name__, __qualname__, __module__ and the like are the wrapped function's. (The type has a __module__ of its own.) */
 static PyObject *transform_getattro(PyObject *self, PyObject *name)
 {
     if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)

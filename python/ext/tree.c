@@ -13,12 +13,6 @@ static uint32_t word_of(qbpy_node_kind kind, Py_ssize_t count)
     return (uint32_t)kind | (uint32_t)count << 3;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t part)
-{
-    hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
 /* -------------------------------------------------------------------------------------------------------- appending */
 
 void qbpy_flat_init(qbpy_flat *flat)
@@ -79,7 +73,7 @@ static inline int push_word(qbpy_flat *flat, uint32_t word)
     if (MAKE_ROOM(flat, words, word, 1) < 0)
         return -1;
     flat->words[flat->word_count++] = word;
-    flat->hash = mix(flat->hash, word);
+    flat->hash = qbpy_mix(flat->hash, word);
     return 0;
 }
 
@@ -123,7 +117,7 @@ static inline int hash_object(PyObject *object, uint64_t *hash)
     } else if (qbpy_static_hash(object, &part) < 0) {
         return -1;
     }
-    *hash = mix(*hash, part);
+    *hash = qbpy_mix(*hash, part);
     return 0;
 }
 
@@ -509,7 +503,7 @@ static int hash_structure(const qbpy_treedef *treedef, uint64_t *out)
     for (int32_t i = 0; i < treedef->word_count; i++) {
         uint32_t word = treedef->words[i];
         qbpy_node_kind kind = qbpy_kind_of(word);
-        hash = mix(hash, word);
+        hash = qbpy_mix(hash, word);
         for (int32_t left = qbpy_objects_of(word, object), first = 1; left > 0; left--, object++, first = 0) {
             bool is_registration = first && (kind == QBPY_DATACLASS || kind == QBPY_CUSTOM);
             if (hash_object(is_registration ? ((qbpy_registration *)*object)->cls : *object, &hash) < 0)

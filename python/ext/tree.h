@@ -36,6 +36,13 @@ static inline int32_t qbpy_count_of(uint32_t word)
 /* The number of objects that belong to a node, of which `objects` are the next. */
 int32_t qbpy_objects_of(uint32_t word, PyObject *const *objects);
 
+/* One step of the hashes of structures, signatures and static values: Fibonacci hashing (Knuth, TAOCP 3, 6.4). */
+static inline uint64_t qbpy_mix(uint64_t hash, uint64_t part)
+{
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
 enum { QBPY_FLAT_INLINE = 48 };
 
 /* The result of flattening: holds strong references to leaves and objects until qbpy_flat_clear. Lives on the C stack;

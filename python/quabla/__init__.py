@@ -11,6 +11,7 @@ Arrays are immutable, float64 unless asked otherwise, and follow NumPy's names a
 
 from . import _core, errors, tree
 from ._core import *  # noqa: F403
+from .arrays import *  # noqa: F403
 from .errors import *  # noqa: F403
 from .transforms import *  # noqa: F403
 from .taylor import *  # noqa: F403, E402

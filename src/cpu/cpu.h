@@ -5,9 +5,9 @@
 #include "cpu/loops.h"
 #include "program/kernel.h"
 
-/* ---- Kernels (execute.c). `slots` are addresses of arrays, `registers` this kernel's part of the table of registers.
- */
+/* ---- Kernels (execute.c) */
 
+/* `slots` are addresses of arrays, `registers` this kernel's part of the table of registers. */
 void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers);
 
 /* Fills traversal, lanes and stack_size from the split and the reductions. */

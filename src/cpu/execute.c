@@ -60,8 +60,8 @@ static void compute_block(const run *r, int64_t first, int64_t count)
                   registers[i->operand[2]]);
 }
 
-/* ---- Pairwise combination: a binary counter of partial results. Entry i of the stack, `stride` bytes each, holds 2^i
- * pieces. */
+/* ---- Pairwise combination: a binary counter of partial results. Entry i of the stack holds 2^i pieces; entries are
+ * `stride` bytes apart. */
 
 static void push(const qb_kernel_reduction *red, char *stack, int64_t stride, int64_t pieces, size_t width, char *piece)
 {

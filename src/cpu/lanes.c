@@ -20,6 +20,7 @@
 #include "cpu/math_convert.h"
 #include "cpu/math_erf.h"
 #include "cpu/math_exp.h"
+#include "cpu/math_gamma.h"
 #include "cpu/math_inverse.h"
 #include "cpu/math_log.h"
 #include "cpu/math_power.h"

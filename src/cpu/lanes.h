@@ -1,12 +1,13 @@
 /* Lane kernels: what one instruction of a kernel program does to a block of lanes.
  *
- * A lane kernel reads n values from each operand and writes n results, all contiguous, for one dtype. Kernels are plain functions
- * compiled once per instruction set (src/cpu/lanes.c) and looked up once per compiled program, so that running an instruction is
- * one indirect call. A result block may be the memory of an operand whose elements have the same size (exact aliasing only); any
- * n >= 0 and any alignment of whole elements work, but blocks on 64-byte boundaries run fastest.
+ * A lane kernel reads n values from each operand and writes n results, all contiguous, for one dtype. Kernels are plain
+ * functions compiled once per instruction set (src/cpu/lanes.c) and looked up once per compiled program, so that
+ * running an instruction is one indirect call. A result block may be the memory of an operand whose elements have the
+ * same size (exact aliasing only); any n >= 0 and any alignment of whole elements work, but blocks on 64-byte
+ * boundaries run fastest.
  *
- * The same source gives every instruction set, without contraction of products and sums: AVX2, AVX-512 and NEON produce the same
- * bits; the x86-64 baseline, which lacks a fused multiply-add, may differ in the last place. */
+ * The same source gives every instruction set, without contraction of products and sums: AVX2, AVX-512 and NEON produce
+ * the same bits; the x86-64 baseline, which lacks a fused multiply-add, may differ in the last place. */
 #ifndef QB_CPU_LANES_H
 #define QB_CPU_LANES_H
 
@@ -16,14 +17,14 @@
 
 /* Opcodes: one per row of elementwise.def, then those that are not one-in-one-dtype. */
 typedef enum qb_lane {
-#define UNARY(name, operands, result, product, partial, summary)                QB_LANE_##name,
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)  QB_LANE_##name,
+#define UNARY(name, operands, result, product, partial, summary)               QB_LANE_##name,
+#define BINARY(name, operands, result, product, partial_a, partial_b, summary) QB_LANE_##name,
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY
     QB_LANE_select,  /* a: bool condition, b and c: any dtype; result c where a is false */
-    QB_LANE_convert, /* dtype: of the operand; the result's dtype is the second key. To bool: x != 0. Floating to integer truncates and
-                        saturates, NaN gives 0. Between integers: modulo 2^n. */
+    QB_LANE_convert, /* dtype: of the operand; the result's dtype is the second key. To bool: x != 0. Floating to
+                        integer truncates and saturates, NaN gives 0. Between integers: modulo 2^n. */
     QB_LANE_COUNT,
     QB_LANE_NONE = -1
 } qb_lane;
@@ -35,15 +36,14 @@ typedef void (*qb_lane_kernel)(size_t n, void *result, const void *a, const void
 typedef enum qb_reduction { QB_REDUCE_sum, QB_REDUCE_prod, QB_REDUCE_max, QB_REDUCE_min, QB_REDUCE_COUNT } qb_reduction;
 typedef void (*qb_reduce_kernel)(size_t n, void *result, const void *a);
 
-/* The kernel of an opcode on operands of `dtype` (for QB_LANE_convert: from `dtype` to `result_dtype`; otherwise result_dtype is
- * ignored). Null where the op does not take that dtype. Safe from any thread; the instruction set is chosen at the first call. */
+/* The kernel of an opcode on operands of `dtype` (for QB_LANE_convert: from `dtype` to `result_dtype`; otherwise
+ * result_dtype is ignored). Null where the op does not take that dtype. Safe from any thread; the instruction set is
+ * chosen at the first call. */
 qb_lane_kernel qb_lane_lookup(qb_lane lane, qb_dtype dtype, qb_dtype result_dtype);
 qb_reduce_kernel qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype); /* bool: max is any, min is all */
 
-/* Elementwise accumulate, for reductions over leading axes: result[i] = result[i] (op) a[i]; the same kernels as add, mul, max, min. */
-
-/* Name of the instruction set in use: "baseline", "avx2", "avx512", "neon". The environment variable QUABLA_ISA, read at the first
- * call, forces one of those that this machine runs (an unknown or unsupported name is ignored). */
+/* Name of the instruction set in use: "baseline", "avx2", "avx512", "neon". The environment variable QUABLA_ISA, read
+ * at the first call, forces one of those that this machine runs (an unknown or unsupported name is ignored). */
 const char *qb_lane_instruction_set(void);
 
 #endif

@@ -11,8 +11,7 @@ typedef struct qb_lane_table {
     qb_reduce_kernel reduce[QB_REDUCE_COUNT][QB_DTYPE_COUNT];
 } qb_lane_table;
 
-/* The i-th table, widest instruction set first, that this machine can run; null past the last. Table 0 is the default.
- */
+/* The i-th table that this machine can run, widest instruction set first; NULL past the last. Table 0 is the default. */
 const qb_lane_table *qb_lane_table_at(int i);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct qb_loop_table {
     qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
 } qb_loop_table;
 
-/* The table of the instruction set that the lane kernels use (load.c). */
+/* The table of the instruction set that the lane kernels use (loops_select.c). */
 const qb_loop_table *qb_loops(void);
 
 static inline qb_copy_loop qb_copy_loop_of(size_t size)

@@ -147,9 +147,9 @@ QB_INLINE double qb_tanh_f64(double x)
     double p = qb_fma_f64(r2, qb_exp_tail_f64(e.r, r2), e.r);
     double z = a * a;
     double numerator =
-        qb_fma_f64(qb_fma_f64(-0x1.a1cd219191bf9p-13, z, -0x1.4fde77920e318p-6), z, -0x1.5555555555555p-2);
-    double denominator = qb_fma_f64(0x1.b13be9c15a64dp-13, z, 0x1.7da09e264d079p-6);
-    denominator = qb_fma_f64(qb_fma_f64(denominator, z, 0x1.d8935004fc3cep-2), z, 1.0);
+        qb_fma_f64(qb_fma_f64(-0x1.a1cd1da2d834bp-13, z, -0x1.4fde76e08885dp-6), z, -0x1.5555555555555p-2);
+    double denominator = qb_fma_f64(0x1.b13be58b1f532p-13, z, 0x1.7da09d39ade0cp-6);
+    denominator = qb_fma_f64(qb_fma_f64(denominator, z, 0x1.d8934fe3b32cbp-2), z, 1.0);
     int small = a < 0.5625;
     numerator = small ? a * z * numerator : -2.0;
     denominator = small ? denominator : qb_fma_f64(s, p, s + 1.0);
@@ -290,9 +290,9 @@ QB_INLINE float qb_tanh_f32(float x)
     qb_exp_argument_f32 e = qb_exp_reduce_f32(twice > 20.0f ? 20.0f : twice);
     float s = qb_exp2_of_shifted_f32(e.shifted);
     float p = qb_fma_f32(e.r * e.r, qb_exp_tail_f32(e.r), e.r);
-    float z = a * a; /* error 2^-28.3 */
-    float numerator = qb_fma_f32(-0x1.9654cep-10f, z, -0x1.55554cp-2f);
-    float denominator = qb_fma_f32(0x1.9e5a72p-2f, z, 1.0f);
+    float z = a * a; /* error 2^-28.5 */
+    float numerator = qb_fma_f32(-0x1.96547cp-10f, z, -0x1.55554cp-2f);
+    float denominator = qb_fma_f32(0x1.9e5a70p-2f, z, 1.0f);
     int small = a < 0.5625f;
     numerator = small ? a * z * numerator : -2.0f;
     denominator = small ? denominator : qb_fma_f32(s, p, s + 1.0f);

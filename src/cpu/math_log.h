@@ -1,7 +1,7 @@
 /* Logarithms: log, log2, log10, log1p, and softplus, which is one.
  *
- * x = 2^k m with m in [sqrt(1/2), sqrt(2)) and f = m - 1, exact. With s = f / (2 + f): log m = 2 artanh s
- *     = f - (f^2/2 - s (f^2/2 + w p(w))), w = s^2,
+ * x = 2^k m with m in [sqrt(1/2), sqrt(2)) and f = m - 1, exact. With s = f / (2 + f) and w = s^2:
+ *     log m = 2 artanh s = f - (f^2/2 - s (f^2/2 + w p(w))),
  * whose leading term f has no rounding error. Coefficients come from tools/fit_polynomials.py. (Method: P. T. P. Tang,
  * "Table-driven implementation of the logarithm function", ACM TOMS 16, 1990; K. C. Ng's form of the sum.) */
 #ifndef QB_CPU_MATH_LOG_H

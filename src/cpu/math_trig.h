@@ -1,6 +1,6 @@
 /* Sine, cosine, tangent.
  *
- * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts of full precision. A fused product takes q times
+ * |x| = q pi/2 + r + low with |r| <= pi/4: pi/2 stands in three parts. A fused product takes q times
  * the first part off exactly, and what the second subtraction rounds away is kept, since next to a multiple of pi/2
  * little else is left. (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; P. Markstein,
  * "IA-64 and Elementary Functions", 2000.) That holds up to the bound of qb_trig_is_near; arguments beyond it, and
@@ -28,11 +28,10 @@ QB_INLINE qb_trig_argument_f64 qb_trig_reduce_f64(double magnitude)
     double shifted = qb_fma_f64(magnitude, 0x1.45f306dc9c883p-1, QB_SHIFT_F64);
     double k = shifted - QB_SHIFT_F64;
     double first = qb_fma_f64(-k, 0x1.921fb54442d18p+0, magnitude);
-    double second = k * 0x1.1a62633145c07p-54;
+    double second = k * 0x1.1a62633000000p-54; /* 31 bits: the product is exact */
     double r = first - second, back = r - first;
     double error = (first - (r - back)) - (second + back);
-    double rest = qb_fma_f64(k, -0x1.f1976b7ed8fbcp-110, qb_fma_f64(k, 0x1.1a62633145c07p-54, -second));
-    double low = error - rest;
+    double low = qb_fma_f64(-k, 0x1.45c06e0e68948p-86, error);
     return (qb_trig_argument_f64){qb_bits_f64(shifted), r, low};
 }
 
@@ -79,14 +78,15 @@ QB_INLINE double qb_cos_f64(double x)
 QB_INLINE double qb_tan_f64(double x)
 {
     qb_trig_argument_f64 a = qb_trig_reduce_f64(qb_abs_f64(x));
-    double r = a.r, z = r * r;
+    double r = a.r + a.low, low = (a.r - r) + a.low; /* next to a multiple of pi/2, low is not small against r */
+    double z = r * r;
     double p = qb_fma_f64(-0x1.33756e6325f3fp-26, z, 0x1.00c964d83fa62p-12);
     p = qb_fma_f64(qb_fma_f64(p, z, -0x1.5f519f8b9f6d2p-6), z, 0x1.5555555555555p-2);
     double q = qb_fma_f64(-0x1.0c7c8181732b1p-12, z, 0x1.9269700f4675fp-6);
     q = qb_fma_f64(qb_fma_f64(q, z, -0x1.db78e783c77dcp-2), z, 1.0);
     double cubic = r * z * p / q;
     double t = r + cubic;
-    double t_low = qb_fma_f64(a.low, qb_fma_f64(t, t, 1.0), (r - t) + cubic);
+    double t_low = qb_fma_f64(low, qb_fma_f64(t, t, 1.0), (r - t) + cubic);
     double w = -1.0 / t;
     double cotangent = qb_fma_f64(w, qb_fma_f64(w, t_low, qb_fma_f64(w, t, 1.0)), w);
     double y = (a.quadrant & 1) == 0 ? t + t_low : cotangent;

@@ -14,16 +14,24 @@ qb_status qb_build_relu(qb_call *call)
     return QB_OK;
 }
 
+/* x where it is above the bound (or NaN), else 0: a factor of what vanishes there, that no infinity comes into. */
+static qb_value above(qb_graph *g, qb_value x, double bound)
+{
+    return qb_select(g, qb_less_equal(g, x, qb_splat_like(g, x, bound)), qb_splat_like(g, x, 0), x);
+}
+
 qb_status qb_build_silu(qb_call *call)
 {
     qb_value x;
     QB_TRY(qb_take_operand(call, QB_TAKES_FLOATING, 0, &x));
+    x = above(call->graph, x, -INFINITY);
     call->result = qb_mul(call->graph, x, qb_sigmoid(call->graph, x));
     return QB_OK;
 }
 
 /* x/2 (1 + tanh z) = x sigmoid(2 z) with z = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, "Gaussian Error
- * Linear Units", 2016): the sigmoid keeps the tail that 1 + tanh cancels. Exact: x/2 erfc(-x / sqrt 2), likewise. */
+ * Linear Units", 2016): the sigmoid keeps the tail that 1 + tanh cancels. Beyond 32 it is 0 or 1 in either format, and
+ * z is not formed: its cube would overflow. Exact: x/2 erfc(-x / sqrt 2), likewise. */
 qb_status qb_build_gelu(qb_call *call)
 {
     qb_graph *g = call->graph;
@@ -32,9 +40,12 @@ qb_status qb_build_gelu(qb_call *call)
     if (call->parameter[0].integer) {
         double scale = 2 * M_SQRT2 / sqrt(M_PI);
         qb_value linear = qb_splat_like(g, x, scale), cubic = qb_splat_like(g, x, scale * 0.044715);
-        qb_value slope = qb_add(g, linear, qb_mul(g, cubic, qb_mul(g, x, x)));
-        call->result = qb_mul(g, x, qb_sigmoid(g, qb_mul(g, x, slope)));
+        qb_value far = qb_splat_like(g, x, 32), near = qb_less(g, qb_abs(g, x), far);
+        qb_value inner = qb_select(g, near, x, qb_select(g, qb_less(g, x, far), qb_neg(g, far), far));
+        qb_value slope = qb_add(g, linear, qb_mul(g, cubic, qb_mul(g, inner, inner)));
+        call->result = qb_mul(g, above(g, x, -32), qb_sigmoid(g, qb_mul(g, inner, slope)));
     } else {
+        x = above(g, x, -INFINITY);
         qb_value argument = qb_mul(g, x, qb_splat_like(g, x, -M_SQRT1_2));
         call->result = qb_mul(g, qb_mul(g, x, qb_splat_like(g, x, 0.5)), qb_erfc(g, argument));
     }

@@ -4,6 +4,17 @@
 #include <float.h>
 #include <math.h>
 
+/* An integer to a negative power is none; of an exponent that is a number this can be told. */
+static qb_status check_integer_exponent(const qb_call *call, qb_value exponent)
+{
+    double number;
+    if (exponent < 0 || !qb_dtype_is_integer(qb_graph_dtype(call->graph, exponent)) ||
+        !qb_splat_number(call->graph, exponent, &number) || number >= 0)
+        return QB_OK;
+    return qb_fail(QB_ERROR_VALUE, "power: integers to the negative integer power %g are not integers; convert with "
+                                   "astype(float64)", number);
+}
+
 qb_status qb_build_elementwise(qb_call *call)
 {
     const qb_function *function = call->function;
@@ -12,6 +23,8 @@ qb_status qb_build_elementwise(qb_call *call)
         QB_TRY(qb_take_operand(call, function->takes, 0, &operands[0]));
     else
         QB_TRY(qb_take_pair(call, function->takes, &operands[0], &operands[1]));
+    if (function->primitive == &qb_op_pow)
+        QB_TRY(check_integer_exponent(call, operands[1]));
     if (function->primitive == &qb_op_mul)
         call->result = qb_product(call->graph, operands[0], operands[1]);
     else
@@ -112,14 +125,19 @@ qb_status qb_build_integer_power(qb_call *call)
 /* ---- Remainders and logarithms of sums */
 
 /* fmod has the sign of a; where that differs from the sign of b, the remainder of that sign is b further. The
- * derivative in b, -trunc(a / b) of fmod, so becomes -floor(a / b). */
+ * derivative in b, -trunc(a / b) of fmod, so becomes -floor(a / b). A zero gets the sign of b, too, as in NumPy: adding
+ * +0 makes every zero positive. */
 qb_status qb_build_mod(qb_call *call)
 {
     qb_graph *g = call->graph;
     qb_value a, b;
     QB_TRY(qb_take_pair(call, QB_TAKES_NUMERIC, &a, &b));
-    qb_value remainder = qb_fmod(g, a, b), zero = qb_splat_like(g, remainder, 0);
-    qb_value signs_differ = qb_bit_xor(g, qb_less(g, remainder, zero), qb_less(g, b, zero));
+    qb_value remainder = qb_fmod(g, a, b), zero = qb_splat_like(g, remainder, 0), down = qb_less(g, b, zero);
+    if (remainder >= 0 && qb_dtype_is_floating(g->values[remainder].dtype)) {
+        qb_value positive = qb_add(g, remainder, zero), negative = qb_neg(g, qb_add(g, qb_neg(g, remainder), zero));
+        remainder = qb_select(g, down, negative, positive);
+    }
+    qb_value signs_differ = qb_bit_xor(g, qb_less(g, remainder, zero), down);
     qb_value wrong_side = qb_bit_and(g, qb_not_equal(g, remainder, zero), signs_differ);
     call->result = qb_select(g, wrong_side, qb_add(g, remainder, b), remainder);
     return QB_OK;

@@ -42,9 +42,9 @@ qb_status qb_take_pair(qb_call *call, qb_takes takes, qb_value *a, qb_value *b);
 
 /* ---- promote.c: shapes */
 
-/* Broadcasts the values to their common shape by NumPy's rule, which goes to `shape` and `rank` where they are given;
- * QB_ERROR_VALUE names the shapes. */
+/* Broadcasts up to four values to their common shape by NumPy's rule; QB_ERROR_VALUE names the shapes. */
 qb_status qb_broadcast_together(const qb_call *call, int count, qb_value *values);
+/* The common shape alone, into out->shape and out->rank. */
 qb_status qb_broadcast_shapes(const qb_call *call, int count, const qb_type *types, qb_type *out);
 
 /* Non-negative axis; QB_ERROR_INDEX would be Python's IndexError, but NumPy's AxisError is a ValueError too, and so is
@@ -82,8 +82,7 @@ qb_value qb_keep_axes(const qb_call *call, const qb_reduced *reduced, const qb_a
 /* The reduction's result spread over the reduced axes again. */
 qb_value qb_spread(qb_graph *graph, const qb_reduced *reduced, qb_value result);
 qb_value qb_sum_over(qb_graph *graph, const qb_reduced *reduced, qb_value value);
-/* The maximum over the axes as a shift for exponentials: no derivative flows, and where it is infinite or NaN it is 0.
- */
+/* The maximum over the axes as a shift for exponentials: without derivative, and 0 where it is infinite or NaN. */
 qb_value qb_shift_over(qb_graph *graph, const qb_reduced *reduced, qb_value value);
 
 /* The dtype in which elements of `dtype` are summed and multiplied up: 64 bits for bool and integers. */

@@ -8,9 +8,10 @@
  *
  *     "x, axis: axes = None, keepdims: bool = False"
  *
- * Parameters without a type are operands (arrays or numbers); "arrays: operands" is a list of them; an operand with the
- * default None may be absent. Operands stand together, and other parameters may come before them. A star ("x, *shape:
- * shape", "*arrays: operands") says that Python's callers may give the integers or arrays one by one.
+ * Parameters without a type are operands (arrays or numbers); "arrays: operands" is a list of them, "i: indices" an
+ * array of integers; an operand with the default None may be absent. Operands stand together, and other parameters may
+ * come before them. A star ("x, *shape: shape", "*arrays: operands") says that Python's callers may give the integers or
+ * arrays one by one.
  * Builders see operands as graph values and the other parameters as attributes. */
 #ifndef QB_FUNCTIONS_FUNCTION_H
 #define QB_FUNCTIONS_FUNCTION_H
@@ -31,7 +32,8 @@ typedef enum qb_parameter_kind {
                            b} */
     QB_PARAMETER_WIDTHS, /* an int, a pair of ints, or a pair for each axis -> INTS, two to a pair */
     QB_PARAMETER_TEXT,   /* a str -> INTS, eight characters to an integer: see qb_attribute_text */
-    QB_PARAMETER_INDEX  /* a basic index, the inside of x[...] -> INTS, four to an entry: see qb_index_kind */
+    QB_PARAMETER_INDEX,  /* an index, the inside of x[...] -> INTS, four to an entry: see qb_index_kind */
+    QB_PARAMETER_INDICES /* an operand: an array of integers, which stay integers */
 } qb_parameter_kind;
 
 /* None, for parameters that become NUMBER or INTS otherwise: an INT. */
@@ -50,7 +52,10 @@ typedef enum qb_index_kind {
     QB_INDEX_INTEGER, /* start: the position, negative from the end; the axis vanishes */
     QB_INDEX_SLICE,   /* start:stop:step, as Python reads it */
     QB_INDEX_NEW_AXIS,
-    QB_INDEX_ELLIPSIS
+    QB_INDEX_ELLIPSIS,
+    QB_INDEX_ARRAY, /* start: which of the call's index arrays, which are operands behind those of the signature; stop:
+                       the extent that the axis must have, for an array made of a boolean one */
+    QB_INDEX_FLAG   /* start: likewise, an array of [0] or []: a boolean alone, which indexes a new axis of extent 1 */
 } qb_index_kind;
 
 #define QB_INDEX_ABSENT INT64_MIN
@@ -77,7 +82,8 @@ typedef enum qb_takes {
     QB_TAKES_NUMERIC,  /* arithmetic: floating and integers; bool is an error */
     QB_TAKES_FLOATING, /* mathematics: integers become float64; bool is an error */
     QB_TAKES_TESTABLE, /* tests of floating numbers: bool and integers become float64 */
-    QB_TAKES_BITWISE   /* bool and integers; floating is an error */
+    QB_TAKES_BITWISE,  /* bool and integers; floating is an error */
+    QB_TAKES_ORDERED   /* any, and gives the same */
 } qb_takes;
 
 typedef struct qb_call {
@@ -85,8 +91,7 @@ typedef struct qb_call {
     const struct qb_function *function;
     int operand_count;
     const qb_value *operand; /* QB_NONE: absent */
-    const bool
-        *weak; /* a Python number, or a value made of such only: takes the dtype of the array it meets (NULL: none) */
+    const bool *weak; /* a Python number, or made of such only: takes the dtype of the array it meets (NULL: none) */
     const qb_attribute *parameter; /* one for each parameter that is not an operand, in the order of the signature */
     qb_value result;
     bool result_weak;
@@ -107,6 +112,8 @@ typedef struct qb_function {
     int operand_parameters;  /* how many are operands; they stand together, a list of operands as the last of them */
     int required_operands;   /* of the single ones */
     bool takes_operand_list; /* the last operand parameter is a list */
+    bool takes_index;        /* it has an INDEX */
+    bool takes_indices;      /* it has an INDEX or INDICES */
     qb_parameter parameter[QB_MAX_PARAMETERS];
     char call_text[96]; /* the signature without types: "x, axis=None, keepdims=False" */
 } qb_function;
@@ -119,7 +126,8 @@ static inline int qb_parameter_place(const qb_function *function, int i)
 
 static inline bool qb_parameter_is_operand(const qb_parameter *parameter)
 {
-    return parameter->kind == QB_PARAMETER_OPERAND || parameter->kind == QB_PARAMETER_OPERANDS;
+    return parameter->kind == QB_PARAMETER_OPERAND || parameter->kind == QB_PARAMETER_OPERANDS ||
+           parameter->kind == QB_PARAMETER_INDICES;
 }
 
 /* The characters of a TEXT attribute; false when `out` has no room for them and a final NUL. */
@@ -135,8 +143,13 @@ const qb_function *qb_function_at(int index);
  * the function and the operands' shapes or dtypes. */
 qb_status qb_function_build(qb_call *call);
 
-/* What the function getitem gives for a tensor, without a program: `index` is an INDEX attribute. */
-qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, qb_tensor **out);
+/* What the function getitem gives for a tensor, without a program: `index` is an INDEX attribute, `arrays` its arrays. */
+qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, int array_count, qb_tensor *const *arrays,
+                          qb_tensor **out);
+
+/* Before a call on concrete operands is run, which has been built already: QB_ERROR_INDEX when an index is out of range. */
+qb_status qb_check_call(const qb_function *function, const qb_attribute *parameters, int operand_count,
+                        qb_tensor *const *operands);
 
 /* The word of a parameter kind in signatures and messages: "axes", "shape", ... */
 const char *qb_parameter_kind_name(qb_parameter_kind kind);

@@ -17,6 +17,7 @@
 #define TAKES_FLOATING_BOOL QB_TAKES_TESTABLE
 #define TAKES_BITWISE_SAME  QB_TAKES_BITWISE
 #define TAKES_ANY_BOOL      QB_TAKES_ANY
+#define TAKES_ANY_SAME      QB_TAKES_ORDERED
 
 #define METHOD true
 #define MODULE false
@@ -152,7 +153,7 @@ qb_status qb_function_build(qb_call *call)
 /* Operands one by one in the order of the signature, absent ones as QB_NONE; a list of operands takes what is left. */
 static qb_status check_operands(const qb_graph *graph, const qb_function *function, int count, const qb_value *operands)
 {
-    int most = function->takes_operand_list ? INT32_MAX : function->operand_parameters;
+    int most = function->takes_operand_list || function->takes_index ? INT32_MAX : function->operand_parameters;
     if (count < function->required_operands || count > most)
         return qb_fail(QB_ERROR_TYPE, "%s: got %d operands; the signature is %s(%s)", function->name, count,
                        function->name, function->call_text);

@@ -1,19 +1,12 @@
-/* Elements chosen by place: basic indexing, diagonals, triangles. */
-#include "functions/builder.h"
+/* Elements chosen by place: x[index] in a graph, diagonals, triangles. */
+#include "base/allocate.h"
+#include "functions/index.h"
 
-/* ---- x[index] in a graph: one slice, one reversal, one reshape; what would change nothing leaves no node */
+#include <stdio.h>
 
-typedef struct selection {
-    qb_type type;
-    int axis; /* of x, next to be indexed */
-    int64_t start[QB_MAX_RANK], limit[QB_MAX_RANK], step[QB_MAX_RANK];
-    int reversed_count;
-    int64_t reversed[QB_MAX_RANK];
-    int rank; /* of the result so far */
-    int64_t shape[QB_MAX_RANK];
-} selection;
+/* ---- What an index selects: the basic step */
 
-static void select_all(selection *s)
+static void select_all(qb_selection *s)
 {
     int64_t extent = s->type.shape[s->axis];
     s->start[s->axis] = 0;
@@ -22,12 +15,11 @@ static void select_all(selection *s)
     s->shape[s->rank++] = extent;
 }
 
-static qb_status select_integer(selection *s, int64_t given)
+static qb_status select_integer(qb_selection *s, int64_t given)
 {
     int64_t extent = s->type.shape[s->axis], position = given < 0 ? given + extent : given;
     if (position < 0 || position >= extent)
-        return qb_fail(QB_ERROR_INDEX, "index %lld is out of range for axis %d of shape %s", (long long)given, s->axis,
-                       qb_print_shape(s->type.rank, s->type.shape).text);
+        return qb_fail_index(given, s->axis, &s->type);
     s->start[s->axis] = position;
     s->limit[s->axis] = position + 1;
     s->step[s->axis++] = 1;
@@ -43,7 +35,7 @@ static int64_t slice_end(int64_t given, int64_t absent, int64_t extent, int64_t 
 }
 
 /* Python's slice. With a negative step the same elements are taken upwards, and the axis is reversed. */
-static qb_status select_slice(selection *s, const int64_t *entry)
+static qb_status select_slice(qb_selection *s, const int64_t *entry)
 {
     int64_t extent = s->type.shape[s->axis], step = entry[3] == QB_INDEX_ABSENT ? 1 : entry[3];
     if (step == 0)
@@ -66,30 +58,67 @@ static qb_status select_slice(selection *s, const int64_t *entry)
     return QB_OK;
 }
 
-/* Counts the entries that take an axis of x, and checks that there are not too many. */
-static qb_status check_index(const qb_attribute *index, const qb_type *type, int *axes_taken)
+/* An axis that an array of indices addresses, or for a boolean alone, an axis of extent 1 of its own. */
+static qb_status select_array(qb_selection *s, const int64_t *entry)
 {
-    int taken = 0, ellipses = 0, rank = 0;
-    for (int i = 0; i < index->count; i += QB_INDEX_FIELDS) {
-        int64_t kind = index->integers[i];
-        taken += kind == QB_INDEX_INTEGER || kind == QB_INDEX_SLICE;
-        ellipses += kind == QB_INDEX_ELLIPSIS;
-        rank += kind == QB_INDEX_NEW_AXIS;
-        rank -= kind == QB_INDEX_INTEGER;
+    int k = s->array_count++;
+    s->array[k] = (int)entry[1];
+    s->array_axis[k] = s->rank;
+    s->array_source[k] = entry[0] == QB_INDEX_ARRAY ? s->axis : -1;
+    if (entry[0] == QB_INDEX_FLAG) {
+        s->shape[s->rank++] = 1;
+        return QB_OK;
     }
-    if (ellipses > 1)
-        return qb_fail(QB_ERROR_INDEX, "an index has one ellipsis ('...') at most, got %d", ellipses);
-    if (taken > type->rank)
-        return qb_fail(QB_ERROR_INDEX, "too many indices: an array of shape %s has %d axes, the index takes %d",
-                       qb_print_shape(type->rank, type->shape).text, type->rank, taken);
-    if (type->rank + rank > QB_MAX_RANK)
-        return qb_fail(QB_ERROR_INDEX, "the result of the index would have %d axes; arrays have %d at most",
-                       type->rank + rank, QB_MAX_RANK);
-    *axes_taken = taken;
+    int64_t extent = s->type.shape[s->axis], mask = entry[2];
+    if (mask != QB_INDEX_ABSENT && mask != extent)
+        return qb_fail(QB_ERROR_INDEX,
+                       "a boolean index of extent %lld does not match axis %d of shape %s, which has extent %lld",
+                       (long long)mask, s->axis, qb_print_shape(s->type.rank, s->type.shape).text, (long long)extent);
+    select_all(s);
     return QB_OK;
 }
 
-static qb_status select_entries(selection *s, const qb_attribute *index, int axes_taken)
+/* What the entries of an index take and make in all. */
+typedef struct tally {
+    int taken, ellipses, arrays, rank; /* axes of x, ellipses, index arrays, axes made less those taken */
+    bool apart; /* something stands between the arrays and integers, if all of these count as arrays */
+} tally;
+
+static void count_entries(const qb_attribute *index, tally *t)
+{
+    enum { BEFORE, AMONG, BEHIND } state = BEFORE;
+    *t = (tally){.taken = 0};
+    for (int i = 0; i < index->count; i += QB_INDEX_FIELDS) {
+        int64_t kind = index->integers[i];
+        bool is_array = kind == QB_INDEX_ARRAY || kind == QB_INDEX_FLAG;
+        t->taken += kind == QB_INDEX_INTEGER || kind == QB_INDEX_SLICE || kind == QB_INDEX_ARRAY;
+        t->ellipses += kind == QB_INDEX_ELLIPSIS;
+        t->arrays += is_array;
+        t->rank += kind == QB_INDEX_NEW_AXIS || kind == QB_INDEX_FLAG;
+        t->rank -= kind == QB_INDEX_INTEGER;
+        if (is_array || kind == QB_INDEX_INTEGER) {
+            t->apart = t->apart || state == BEHIND;
+            state = AMONG;
+        } else if (state == AMONG) {
+            state = BEHIND;
+        }
+    }
+}
+
+static qb_status check_index(const tally *t, const qb_type *type)
+{
+    if (t->ellipses > 1)
+        return qb_fail(QB_ERROR_INDEX, "an index has one ellipsis ('...') at most, got %d", t->ellipses);
+    if (t->taken > type->rank)
+        return qb_fail(QB_ERROR_INDEX, "too many indices: an array of shape %s has %d axes, the index takes %d",
+                       qb_print_shape(type->rank, type->shape).text, type->rank, t->taken);
+    if (type->rank + t->rank > QB_MAX_RANK || t->arrays > QB_MAX_RANK)
+        return qb_fail(QB_ERROR_INDEX, "the result of the index would have %d axes; arrays have %d at most",
+                       type->rank + t->rank, QB_MAX_RANK);
+    return QB_OK;
+}
+
+static qb_status select_entries(qb_selection *s, const qb_attribute *index, int axes_taken)
 {
     for (int i = 0; i < index->count; i += QB_INDEX_FIELDS) {
         const int64_t *entry = index->integers + i;
@@ -97,6 +126,8 @@ static qb_status select_entries(selection *s, const qb_attribute *index, int axe
         case QB_INDEX_INTEGER: QB_TRY(select_integer(s, entry[1])); break;
         case QB_INDEX_SLICE: QB_TRY(select_slice(s, entry)); break;
         case QB_INDEX_NEW_AXIS: s->shape[s->rank++] = 1; break;
+        case QB_INDEX_ARRAY:
+        case QB_INDEX_FLAG: QB_TRY(select_array(s, entry)); break;
         default:
             for (int k = s->type.rank - axes_taken; k > 0; k--)
                 select_all(s);
@@ -107,86 +138,214 @@ static qb_status select_entries(selection *s, const qb_attribute *index, int axe
     return QB_OK;
 }
 
-static qb_status resolve_index(selection *s, const qb_type *type, const qb_attribute *index)
+qb_status qb_select_index(qb_selection *s, const qb_type *type, const qb_attribute *index)
 {
-    int axes_taken = 0;
-    s->axis = s->rank = s->reversed_count = 0; /* the arrays, which are large, are filled as far as they are used */
+    tally t;
+    count_entries(index, &t);
+    QB_TRY(check_index(&t, type));
+    /* the arrays, which are large, are filled as far as they are used */
+    s->axis = s->rank = s->reversed_count = s->array_count = 0;
+    s->arrays_in_front = t.arrays > 0 && t.apart;
     qb_type_set(&s->type, type->dtype, type->rank, type->shape);
-    QB_TRY(check_index(index, type, &axes_taken));
-    return select_entries(s, index, axes_taken);
+    return select_entries(s, index, t.taken);
+}
+
+qb_value qb_select_part(qb_graph *graph, const qb_selection *s, qb_value x)
+{
+    x = qb_slice(graph, x, s->start, s->limit, s->step);
+    x = qb_reverse(graph, x, s->reversed_count, s->reversed);
+    return qb_reshape(graph, x, s->rank, s->shape);
+}
+
+/* ---- Arrays of indices in a graph */
+
+static qb_status fail_to_broadcast(int count, const qb_type *types)
+{
+    char shapes[400];
+    size_t used = 0;
+    for (int i = 0; i < count && used < sizeof shapes; i++)
+        used += (size_t)snprintf(shapes + used, sizeof shapes - used, " %s",
+                                 qb_print_shape(types[i].rank, types[i].shape).text);
+    return qb_fail(QB_ERROR_INDEX,
+                   "shape mismatch: indexing arrays could not be broadcast together with shapes%s: counted from the "
+                   "last, extents must be equal or 1",
+                   shapes);
+}
+
+qb_status qb_places_shape(int count, const qb_type *types, int *rank, int64_t *shape)
+{
+    *rank = 0;
+    for (int i = 0; i < count; i++)
+        *rank = types[i].rank > *rank ? types[i].rank : *rank;
+    for (int axis = 0; axis < *rank; axis++) {
+        shape[axis] = 1;
+        for (int i = 0; i < count; i++) {
+            int own = axis - (*rank - types[i].rank);
+            int64_t extent = own < 0 ? 1 : types[i].shape[own];
+            if (extent != 1 && shape[axis] != 1 && extent != shape[axis])
+                return fail_to_broadcast(count, types);
+            shape[axis] = extent != 1 ? extent : shape[axis];
+        }
+    }
+    return QB_OK;
+}
+
+static const qb_tensor *constant_of(const qb_graph *graph, qb_value value)
+{
+    const qb_node *node = value < 0 ? NULL : qb_node_of(graph, value);
+    return node && node->op == &qb_op_constant ? node->attributes[0].tensor : NULL;
+}
+
+/* An operand as int64. */
+static qb_status take_indices(const qb_call *call, int operand, qb_value *out)
+{
+    qb_value value = call->operand[operand];
+    qb_dtype dtype = call->graph->values[value].dtype;
+    if (!qb_dtype_is_integer(dtype))
+        return qb_fail(QB_ERROR_INDEX, "%s: arrays of indices must be integers, got %s; convert with astype(int64)",
+                       call->function->name, qb_dtype_name(dtype));
+    *out = qb_convert(call->graph, value, QB_INT64);
+    return QB_OK;
+}
+
+/* Whether constants, which are in range, address no element twice; false where finding out would take much memory. */
+static qb_status find_distinct(const qb_graph *graph, const qb_places *p, const int64_t *extents, bool *out)
+{
+    int64_t entries = 1, elements = 1, stride[QB_MAX_RANK][QB_MAX_RANK];
+    const int64_t *data[QB_MAX_RANK];
+    for (int i = 0; i < p->rank; i++)
+        entries *= p->shape[i];
+    *out = entries <= 1;
+    for (int k = 0; k < p->count; k++) {
+        const qb_tensor *tensor = constant_of(graph, p->value[k]);
+        elements *= extents[k];
+        if (*out || !tensor || tensor->dtype != QB_INT64 || elements > 64 * entries + (1 << 20))
+            return QB_OK;
+        data[k] = tensor->data;
+        int64_t step = 1;
+        for (int i = p->rank - 1, own = tensor->rank - 1; i >= 0; i--, own--) {
+            stride[k][i] = own < 0 || tensor->shape[own] == 1 ? 0 : step;
+            step *= own < 0 ? 1 : tensor->shape[own];
+        }
+    }
+    bool *taken = qb_allocate_zeroed((size_t)elements, sizeof *taken), distinct = true;
+    if (!taken)
+        return qb_fail_memory();
+    for (int64_t e = 0; distinct && e < entries; e++) {
+        int64_t place = 0;
+        for (int k = 0; k < p->count; k++) {
+            int64_t offset = 0, rest = e;
+            for (int i = p->rank - 1; i >= 0; i--) {
+                offset += rest % p->shape[i] * stride[k][i];
+                rest /= p->shape[i];
+            }
+            int64_t index = data[k][offset];
+            place = place * extents[k] + (index < 0 ? index + extents[k] : index);
+        }
+        distinct = !taken[place];
+        taken[place] = true;
+    }
+    qb_free(taken);
+    *out = distinct;
+    return QB_OK;
+}
+
+/* The axes that index arrays address. */
+typedef struct addressed_axes {
+    const qb_type *type;         /* of x, for messages */
+    int operand[QB_MAX_RANK];    /* the call's operand that is the array */
+    int axis[QB_MAX_RANK];       /* of x; -1: none */
+    int64_t extent[QB_MAX_RANK];
+} addressed_axes;
+
+/* What addresses nothing, as a whole, may be out of range, as in NumPy. */
+static qb_status check_constants(const qb_call *call, const qb_places *p, const addressed_axes *axes)
+{
+    for (int i = 0; i < p->rank; i++)
+        if (p->shape[i] == 0)
+            return QB_OK;
+    for (int k = 0; k < p->count; k++) {
+        const qb_tensor *constant = constant_of(call->graph, call->operand[axes->operand[k]]);
+        if (constant && axes->axis[k] >= 0)
+            QB_TRY(qb_check_places(constant, axes->extent[k], axes->axis[k], axes->type));
+        if (axes->extent[k] == 0)
+            return qb_fail(QB_ERROR_INDEX, "%s: axis %d of an array of shape %s has extent 0: no element can be indexed",
+                           call->function->name, axes->axis[k], qb_print_shape(axes->type->rank, axes->type->shape).text);
+    }
+    return QB_OK;
+}
+
+static qb_status take_all(const qb_call *call, const addressed_axes *axes, qb_places *p)
+{
+    qb_type types[QB_MAX_RANK];
+    for (int k = 0; k < p->count; k++) {
+        QB_TRY(take_indices(call, axes->operand[k], &p->value[k]));
+        qb_value_type(call->graph, call->operand[axes->operand[k]], &types[k]);
+    }
+    QB_TRY(qb_places_shape(p->count, types, &p->rank, p->shape));
+    QB_TRY(check_constants(call, p, axes));
+    QB_TRY(find_distinct(call->graph, p, axes->extent, &p->unique));
+    for (int k = 0; k < p->count; k++)
+        p->value[k] = qb_broadcast_to(call->graph, p->value[k], p->rank, p->shape);
+    return QB_OK;
+}
+
+qb_status qb_take_places(const qb_call *call, const qb_selection *s, int first, qb_places *out)
+{
+    addressed_axes axes = {.type = &s->type};
+    out->count = s->array_count;
+    for (int k = 0; k < s->array_count; k++) {
+        axes.operand[k] = first + s->array[k];
+        axes.axis[k] = s->array_source[k];
+        axes.extent[k] = s->shape[s->array_axis[k]];
+        if (axes.operand[k] >= call->operand_count)
+            return qb_fail(QB_ERROR_TYPE, "%s: the index names array %d, of which there are %d", call->function->name,
+                           s->array[k], call->operand_count - first);
+    }
+    QB_TRY(take_all(call, &axes, out));
+    if (s->rank - s->array_count + out->rank > QB_MAX_RANK)
+        return qb_fail(QB_ERROR_INDEX, "%s: the result of the index would have %d axes; arrays have %d at most",
+                       call->function->name, s->rank - s->array_count + out->rank, QB_MAX_RANK);
+    return QB_OK;
+}
+
+qb_status qb_take_place(const qb_call *call, int operand, const qb_type *type, int axis, qb_places *out)
+{
+    addressed_axes axes = {.type = type};
+    axes.operand[0] = operand;
+    axes.axis[0] = axis;
+    axes.extent[0] = type->shape[axis];
+    out->count = 1;
+    return take_all(call, &axes, out);
+}
+
+qb_value qb_swap_blocks(qb_graph *graph, qb_value value, int first, int second)
+{
+    if (value < 0 || first == 0 || second == 0)
+        return value;
+    int64_t order[QB_MAX_RANK];
+    int rank = graph->values[value].rank;
+    for (int i = 0; i < rank; i++)
+        order[i] = i < second ? first + i : i < first + second ? i - second : i;
+    return qb_permute(graph, value, rank, order);
 }
 
 qb_status qb_build_getitem(qb_call *call)
 {
     qb_graph *g = call->graph;
     qb_type type;
-    selection s;
+    qb_selection s;
     qb_value_type(g, call->operand[0], &type);
     call->result_weak = qb_call_weak(call, 0);
-    QB_TRY(resolve_index(&s, &type, &call->parameter[0]));
-    qb_value x = qb_slice(g, call->operand[0], s.start, s.limit, s.step);
-    x = qb_reverse(g, x, s.reversed_count, s.reversed);
-    call->result = qb_reshape(g, x, s.rank, s.shape);
-    return QB_OK;
-}
-
-/* ---- The same without a program: a copy through strides */
-
-typedef struct gather {
-    int axes;                                      /* outer ones, which are walked; below them everything is one run */
-    size_t run_bytes;                              /* of that run */
-    int64_t count[QB_MAX_RANK], step[QB_MAX_RANK]; /* elements along an axis, bytes from one to the next */
-} gather;
-
-/* Returns the address of the first element. */
-static const char *plan_gather(gather *plan, const selection *s, const qb_tensor *tensor)
-{
-    const char *first = tensor->data;
-    int64_t stride = (int64_t)qb_dtype_size(tensor->dtype);
-    int whole_below = s->type.rank; /* axes from here on are taken whole */
-    plan->run_bytes = (size_t)stride;
-    for (int axis = s->type.rank - 1, reversed = s->reversed_count - 1; axis >= 0; axis--) {
-        int64_t extent = s->type.shape[axis];
-        bool is_reversed = reversed >= 0 && s->reversed[reversed] == axis;
-        reversed -= is_reversed;
-        plan->count[axis] = (s->limit[axis] - s->start[axis] + s->step[axis] - 1) / s->step[axis];
-        plan->step[axis] = is_reversed ? -s->step[axis] * stride : s->step[axis] * stride;
-        if (plan->count[axis] > 0)
-            first += (is_reversed ? s->start[axis] + (plan->count[axis] - 1) * s->step[axis] : s->start[axis]) * stride;
-        if (whole_below == axis + 1 && plan->count[axis] == extent && !is_reversed) {
-            whole_below = axis;
-            plan->run_bytes *= (size_t)extent;
-        }
-        stride *= extent;
-    }
-    plan->axes = whole_below;
-    return first;
-}
-
-static char *gather_axis(const gather *plan, int axis, const char *source, char *target)
-{
-    if (axis == plan->axes) {
-        memcpy(target, source, plan->run_bytes);
-        return target + plan->run_bytes;
-    }
-    for (int64_t i = 0; i < plan->count[axis]; i++, source += plan->step[axis])
-        target = gather_axis(plan, axis + 1, source, target);
-    return target;
-}
-
-qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, qb_tensor **out)
-{
-    qb_type type;
-    selection s;
-    gather plan;
-    qb_type_set(&type, tensor->dtype, tensor->rank, tensor->shape);
-    QB_TRY(resolve_index(&s, &type, index));
-    qb_tensor *result;
-    QB_TRY(qb_tensor_create(tensor->dtype, s.rank, s.shape, NULL, &result));
-    const char *first = plan_gather(&plan, &s, tensor);
-    if (result->size > 0)
-        (void)gather_axis(&plan, 0, first, result->data);
-    *out = result;
+    QB_TRY(qb_select_index(&s, &type, &call->parameter[0]));
+    call->result = qb_select_part(g, &s, call->operand[0]);
+    if (s.array_count == 0)
+        return QB_OK;
+    qb_places places;
+    QB_TRY(qb_take_places(call, &s, 1, &places));
+    call->result = qb_gather(g, call->result, places.count, places.value, s.array_axis, 0, QB_BOUNDS_CLAMP);
+    if (s.arrays_in_front)
+        call->result = qb_swap_blocks(g, call->result, (int)s.array_axis[0], places.rank);
     return QB_OK;
 }
 

@@ -24,7 +24,7 @@ typedef struct qb_selection {
     bool arrays_in_front;            /* the gathered axes go to the front */
 } qb_selection;
 
-qb_status qb_select(qb_selection *selection, const qb_type *type, const qb_attribute *index);
+qb_status qb_select_index(qb_selection *selection, const qb_type *type, const qb_attribute *index);
 
 /* ---- In a graph */
 
@@ -44,12 +44,16 @@ qb_status qb_take_places(const qb_call *call, const qb_selection *selection, int
 /* One index array for one axis, which has that extent. */
 qb_status qb_take_place(const qb_call *call, int operand, const qb_type *type, int axis, qb_places *out);
 
+/* The common shape of index arrays; QB_ERROR_INDEX where there is none. */
+qb_status qb_places_shape(int count, const qb_type *types, int *rank, int64_t *shape);
+/* The first axes [first..., second..., rest...] as [second..., first..., rest...]; `first` and `second` are their numbers. */
+qb_value qb_swap_blocks(qb_graph *graph, qb_value value, int first, int second);
+
 /* ---- Values of index arrays */
 
+/* QB_ERROR_INDEX, with the message. */
+qb_status qb_fail_index(int64_t index, int axis, const qb_type *type);
 /* QB_ERROR_INDEX when one of them is not within [-extent, extent). `axis` and `type` are for the message. */
 qb_status qb_check_places(const qb_tensor *places, int64_t extent, int axis, const qb_type *type);
-/* The same for all concrete index arrays of a call, before it is run. */
-qb_status qb_check_call(const qb_function *function, const qb_attribute *parameters, int operand_count,
-                        qb_tensor *const *operands);
 
 #endif

@@ -1,5 +1,4 @@
-/* Comparisons that are others with operands exchanged, and logic on truth values: a number is true where it is not 0.
- */
+/* Comparisons that are others with operands exchanged, and logic on truth values: what is not 0 is true. */
 #include "functions/builder.h"
 
 static qb_status build_comparison(qb_call *call, const qb_op *op)

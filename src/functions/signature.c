@@ -16,7 +16,7 @@ static const char *const kind_names[] = {
     [QB_PARAMETER_BOOL] = "bool",     [QB_PARAMETER_NUMBER] = "number",     [QB_PARAMETER_AXIS] = "axis",
     [QB_PARAMETER_AXES] = "axes",     [QB_PARAMETER_SHAPE] = "shape",       [QB_PARAMETER_DTYPE] = "dtype",
     [QB_PARAMETER_PAIRS] = "pairs",   [QB_PARAMETER_WIDTHS] = "widths", [QB_PARAMETER_TEXT] = "text",
-    [QB_PARAMETER_INDEX] = "index",
+    [QB_PARAMETER_INDEX] = "index",   [QB_PARAMETER_INDICES] = "indices",
 };
 
 const char *qb_parameter_kind_name(qb_parameter_kind kind)
@@ -281,6 +281,10 @@ static bool read_index_item(const char **cursor, qb_integers *space)
         entry[0] = QB_INDEX_ELLIPSIS;
     } else if (read_word(cursor, "None")) {
         entry[0] = QB_INDEX_NEW_AXIS;
+    } else if (read_character(cursor, '%')) { /* %k: index array k */
+        entry[0] = QB_INDEX_ARRAY;
+        if (!read_integer(cursor, &entry[1]) || entry[1] < 0)
+            return false;
     } else {
         bool has_integer = read_integer(cursor, &entry[1]);
         bool is_slice = read_character(cursor, ':');
@@ -314,7 +318,8 @@ static bool read_value(const char **cursor, qb_parameter_kind kind, qb_attribute
     int64_t integer;
     switch (kind) {
     case QB_PARAMETER_OPERAND:
-    case QB_PARAMETER_OPERANDS: *out = qb_none_attribute(); return read_word(cursor, "None");
+    case QB_PARAMETER_OPERANDS:
+    case QB_PARAMETER_INDICES: *out = qb_none_attribute(); return read_word(cursor, "None");
     case QB_PARAMETER_INT:
         if (!read_integer(cursor, &integer))
             return false;
@@ -396,6 +401,9 @@ bool qb_parse_signature(qb_function *function)
         if (function->parameter_count == QB_MAX_PARAMETERS || !read_parameter(&cursor, function, &used))
             return false;
         const qb_parameter *parameter = &function->parameter[function->parameter_count - 1];
+        function->takes_index = function->takes_index || parameter->kind == QB_PARAMETER_INDEX;
+        function->takes_indices = function->takes_index || parameter->kind == QB_PARAMETER_INDICES ||
+                                  function->takes_indices;
         if (!qb_parameter_is_operand(parameter))
             continue;
         if (function->operand_parameters == 0)
@@ -405,7 +413,7 @@ bool qb_parse_signature(qb_function *function)
             return false; /* operands stand together, a list of them last */
         function->operand_parameters++;
         function->takes_operand_list = parameter->kind == QB_PARAMETER_OPERANDS;
-        function->required_operands += parameter->kind == QB_PARAMETER_OPERAND && !parameter->has_default;
+        function->required_operands += parameter->kind != QB_PARAMETER_OPERANDS && !parameter->has_default;
     } while (read_character(&cursor, ','));
     skip_space(&cursor);
     return *cursor == '\0';

@@ -2,10 +2,9 @@
  *
  * Invariants (verify.c checks them):
  * - Values are small integer ids, numbered in the order in which their nodes were made, so operands have smaller ids
- * than results: any walk over ids is topological, and a transform's map from old to new values is an array.
+ *   than results: any walk over ids is topological, and a transform's map from old to new values is an array.
  * - Building is hash-consed: the same operation on the same operands with the same attributes is the same node (inputs,
- * and operations flagged QB_OP_UNIQUE, excepted). Every rebuild of a graph is therefore common-subexpression
- * elimination.
+ *   the op flagged QB_OP_UNIQUE, excepted). Every rebuild of a graph is therefore common-subexpression elimination.
  * - Shapes are explicit: nothing broadcasts by itself.
  * - A graph only grows. Once shared (a sub-graph, a cached trace) it is never changed again.
  *
@@ -13,7 +12,7 @@
  * QB_FAILED as an operand it returns QB_FAILED at once. Rules can so be written as formulas; whoever drives them asks
  * qb_graph_take_status once.
  *
- * No operation is named in this folder. */
+ * No operation is named in this folder but input and constant, which graph.c makes. */
 #ifndef QB_GRAPH_GRAPH_H
 #define QB_GRAPH_GRAPH_H
 
@@ -34,8 +33,7 @@ typedef struct qb_type {
     int64_t shape[QB_MAX_RANK];
 } qb_type;
 
-/* Attributes are data: a node has one for each field that its op declares, and comparing, hashing, printing are
- * generic. */
+/* Attributes are data: a node has one for each name that its op declares; comparing, hashing and printing are generic. */
 typedef enum qb_attribute_kind {
     QB_ATTRIBUTE_INT,    /* integer: an axis, a count, a flag, a dtype */
     QB_ATTRIBUTE_INTS,   /* integers[count]: axes, a shape */
@@ -133,8 +131,7 @@ static inline void qb_type_set(qb_type *type, qb_dtype dtype, int rank, const in
 
 /* ---- Building */
 
-/* Appends the operation, or finds it: the first result's id. The op's inference rule validates operands and attributes.
- */
+/* Appends the operation, or finds it: the first result's id. The op's inference rule checks operands and attributes. */
 qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
                  const qb_attribute *attributes);
 /* As qb_emit, all results stored. */

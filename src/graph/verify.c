@@ -9,9 +9,7 @@ static qb_status fault(const qb_node *node, const char *what)
 
 static qb_status verify_types(const qb_graph *graph, const qb_node *node)
 {
-    enum {
-        MOST = 64
-    }; /* wider nodes were inferred when they were built; checking them again costs more than it shows */
+    enum { MOST = 64 }; /* wider nodes were inferred when they were built: checking again costs more than it shows */
     if (node->operand_count + node->result_count > MOST)
         return QB_OK;
     qb_type types[MOST];

@@ -41,6 +41,8 @@ qb_value qb_permute(qb_graph *graph, qb_value a, int rank, const int64_t *order)
 qb_value qb_broadcast(qb_graph *graph, qb_value a, int rank, const int64_t *shape, const int64_t *axes);
 /* NumPy's broadcast_to: operand axes are the trailing ones. */
 qb_value qb_broadcast_to(qb_graph *graph, qb_value a, int rank, const int64_t *shape);
+/* The operand repeated along a new leading axis of that extent: what batching makes of an operand that is not mapped. */
+qb_value qb_broadcast_leading(qb_graph *graph, qb_value a, int64_t extent);
 /* Elements start, start + step, ... (step > 0), `limit` excluded, per axis. */
 qb_value qb_slice(qb_graph *graph, qb_value a, const int64_t *start, const int64_t *limit, const int64_t *step);
 qb_value qb_reverse(qb_graph *graph, qb_value a, int count, const int64_t *axes);

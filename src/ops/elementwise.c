@@ -68,6 +68,8 @@ static qb_status infer_row(const qb_inference *in, domain operands, bool to_bool
 #define SINH(x)                 qb_sinh(g, x)
 #define COSH(x)                 qb_cosh(g, x)
 #define HYPOT(x, y)             qb_hypot(g, x, y)
+#define DIGAMMA(x)              qb_digamma(g, x)
+#define POLYGAMMA(n, x)         qb_polygamma(g, n, x)
 #define SIGMOID(x)              qb_sigmoid(g, x)
 #define SIGN(x)                 qb_sign(g, x)
 #define ROUND(x)                qb_round(g, x)
@@ -76,11 +78,15 @@ static qb_status infer_row(const qb_inference *in, domain operands, bool to_bool
 /* The share of a larger operand: 1 where x > y, 1/2 at a tie, else 0 */
 #define LARGER(x, y)            qb_select(g, qb_less(g, y, x), NUM(1), qb_select(g, qb_equal(g, x, y), NUM(0.5), NUM(0)))
 
-/* d x^p / dx = p x^(p-1); 0 where x = 0 and p < 1 (there the limit is infinite, or p = 0). The exponent is masked to 1 there, so that
- * derivatives of this expression are finite too. */
+/* d x^p / dx = p x^(p-1); 0 where x = 0 and p < 1 (there the limit is infinite, or p = 0). The base is masked to 1 there, so that
+ * derivatives of this expression are finite too. For x <= 0 nothing depends on p, and no mixed
+ * derivative does. */
 static qb_value pow_by_base(qb_graph *g, qb_value x, qb_value p)
 {
     qb_value zero = qb_splat_like(g, x, 0), one = qb_splat_like(g, x, 1);
+    double number;
+    if (!qb_splat_number(g, p, &number))
+        p = qb_select(g, qb_less_equal(g, x, zero), qb_stop_gradient(g, p), p);
     qb_value singular = qb_bit_and(g, qb_equal(g, x, zero), qb_less(g, p, one));
     qb_value safe = qb_select(g, singular, one, x);
     return qb_select(g, singular, zero, qb_mul(g, p, qb_pow(g, safe, qb_sub(g, p, one))));
@@ -444,12 +450,48 @@ const qb_op qb_op_convert = {.name = "convert",
                              .jvp = convert_jvp,
                              .transpose = convert_transpose};
 
+static bool is_truth_value(const qb_graph *graph, qb_value value)
+{
+    const qb_node *node = qb_node_of(graph, value);
+    return node->op == &qb_op_convert && graph->values[qb_operand(graph, node, 0)].dtype == QB_BOOL;
+}
+
+/* What is a number where a condition holds, and another elsewhere, is that in the other dtype, exactly: a selection of numbers, and a
+ * truth value times a number. So a weak float64 leaves no trace in a float32 graph. QB_NONE for anything else. */
+static qb_value convert_choice(qb_graph *graph, qb_value a, qb_dtype dtype)
+{
+    const qb_node node = *qb_node_of(graph, a); /* by value: the array of nodes moves as it grows */
+    double number;
+    if (!qb_dtype_is_floating(dtype) || !qb_dtype_is_floating(qb_graph_dtype(graph, a)))
+        return QB_NONE;
+    if (is_truth_value(graph, a))
+        return qb_convert(graph, qb_operand(graph, &node, 0), dtype);
+    if (node.op == &qb_op_select) {
+        qb_value condition = qb_operand(graph, &node, 0), x = qb_operand(graph, &node, 1), y = qb_operand(graph, &node, 2);
+        if (qb_splat_number(graph, x, &number) && qb_splat_number(graph, y, &number))
+            return qb_select(graph, condition, qb_convert(graph, x, dtype), qb_convert(graph, y, dtype));
+    }
+    if (node.op == &qb_op_mul) {
+        qb_value x = qb_operand(graph, &node, 0), y = qb_operand(graph, &node, 1);
+        bool is_number = (is_truth_value(graph, x) && qb_splat_number(graph, y, &number)) ||
+                         (is_truth_value(graph, y) && qb_splat_number(graph, x, &number));
+        if (is_number && isinf((float)number) == isinf(number)) /* a number that overflows would make 0 NaN */
+            return qb_mul(graph, qb_convert(graph, x, dtype), qb_convert(graph, y, dtype));
+    }
+    return QB_NONE;
+}
+
 qb_value qb_convert(qb_graph *graph, qb_value a, qb_dtype dtype)
 {
     if (a < 0 || qb_graph_dtype(graph, a) == dtype)
         return a;
+    qb_value choice = convert_choice(graph, a, dtype);
+    if (choice != QB_NONE)
+        return choice;
     double number;
-    if (qb_splat_number(graph, a, &number) && fabs(number) <= 0x1p53) /* exact as a double, whatever the dtype */
+    bool is_exact = qb_splat_number(graph, a, &number) && /* as a double */
+                    (qb_dtype_is_floating(qb_graph_dtype(graph, a)) || fabs(number) <= 0x1p53);
+    if (is_exact)
         return qb_splat(graph, dtype, qb_graph_rank(graph, a), qb_graph_shape(graph, a), number);
     qb_attribute attribute = qb_int((int64_t)dtype);
     return qb_emit(graph, &qb_op_convert, 1, &a, &attribute);

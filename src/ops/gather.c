@@ -46,16 +46,8 @@ static qb_value move_axis(qb_graph *g, qb_value value, int from, int to)
 /* The operand with the batch axis in front. */
 static qb_value with_batch(qb_rule *r, int operand)
 {
-    if (r->mapped[operand])
-        return r->operand[operand];
-    qb_type type;
-    qb_value_type(r->graph, r->operand[operand], &type);
-    if (type.rank == QB_MAX_RANK)
-        return qb_graph_fail(r->graph, qb_fail(QB_ERROR_VALUE, "%s: an array of rank %d gets one more axis; ranks go to %d",
-                                               r->op->name, type.rank, QB_MAX_RANK));
-    memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
-    type.shape[0] = r->batch_size;
-    return qb_broadcast_to(r->graph, r->operand[operand], type.rank + 1, type.shape);
+    return r->mapped[operand] ? r->operand[operand]
+                              : qb_broadcast_leading(r->graph, r->operand[operand], r->batch_size);
 }
 
 /* The attributes with all axes one up, and `batch` more axes that pair. */
@@ -210,7 +202,9 @@ static qb_value gather_simplify(qb_rule *r)
     qb_inference inference = {r->op, r->operand_count, types, r->attribute, &result};
     if (gather_infer(&inference) != QB_OK)
         return QB_NONE;
-    return qb_splat(r->graph, result.dtype, result.rank, result.shape, number);
+    const qb_node *node = qb_node_of(r->graph, r->operand[0]); /* the element itself: a double may not hold an int64 */
+    qb_value element = node->op == &qb_op_broadcast ? qb_operand(r->graph, node, 0) : r->operand[0];
+    return qb_broadcast_to(r->graph, qb_reshape(r->graph, element, 0, NULL), result.rank, result.shape);
 }
 
 const qb_op qb_op_gather = {.name = "gather",

@@ -66,16 +66,8 @@ static void recurrence_transpose(qb_rule *r)
 static void recurrence_batch(qb_rule *r)
 {
     qb_value operands[2] = {QB_NONE, QB_NONE};
-    for (int i = 0; i < r->operand_count; i++) {
-        qb_type type;
-        operands[i] = r->operand[i];
-        if (r->mapped[i])
-            continue;
-        qb_value_type(r->graph, operands[i], &type);
-        memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
-        type.shape[0] = r->batch_size;
-        operands[i] = qb_broadcast_to(r->graph, operands[i], type.rank + 1, type.shape);
-    }
+    for (int i = 0; i < r->operand_count; i++)
+        operands[i] = r->mapped[i] ? r->operand[i] : qb_broadcast_leading(r->graph, r->operand[i], r->batch_size);
     r->batched_result[0] = qb_recurrence(r->graph, operands[0], operands[1], (int)r->attribute[0].integer + 1,
                                          r->attribute[1].integer != 0, r->attribute[2].integer != 0);
 }

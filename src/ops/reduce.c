@@ -169,7 +169,7 @@ static void prod_jvp(qb_rule *r)
         }
         n = half + n % 2;
     }
-    r->result_tangent[0] = qb_reshape(g, t, reduced.rank, reduced.shape);
+    r->result_tangent[0] = p < 0 ? p : qb_reshape(g, t, reduced.rank, reduced.shape);
 }
 
 #define REDUCTION(op_name, text, op_flags, op_infer, op_jvp, op_transpose, op_simplify)                                \

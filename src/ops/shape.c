@@ -259,6 +259,18 @@ qb_value qb_broadcast_to(qb_graph *graph, qb_value a, int rank, const int64_t *s
     return qb_broadcast(graph, a, rank, shape, axes);
 }
 
+qb_value qb_broadcast_leading(qb_graph *graph, qb_value a, int64_t extent)
+{
+    if (a < 0)
+        return a;
+    const qb_value_info *info = &graph->values[a];
+    int64_t shape[QB_MAX_RANK + 1];
+    if (info->rank == QB_MAX_RANK)
+        return qb_graph_fail(graph, qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
+                                            info->rank, QB_MAX_RANK));
+    return qb_broadcast_to(graph, a, info->rank + 1, extents_with(extent, info->rank, info->shape, shape));
+}
+
 /* ---- slice: start, start + step, ... below limit, per axis; steps are positive */
 
 static qb_status slice_infer(const qb_inference *in)
@@ -556,16 +568,8 @@ static void concat_batch(qb_rule *r)
     qb_value *operands = qb_graph_allocate(r->graph, (size_t)r->operand_count * sizeof *operands);
     if (!operands)
         return;
-    for (int k = 0; k < r->operand_count; k++) {
-        operands[k] = r->operand[k];
-        if (r->mapped[k])
-            continue;
-        qb_type type;
-        int64_t shape[QB_MAX_RANK + 1];
-        qb_value_type(r->graph, operands[k], &type);
-        operands[k] = qb_broadcast_to(r->graph, operands[k], type.rank + 1,
-                                      extents_with(r->batch_size, type.rank, type.shape, shape));
-    }
+    for (int k = 0; k < r->operand_count; k++)
+        operands[k] = r->mapped[k] ? r->operand[k] : qb_broadcast_leading(r->graph, r->operand[k], r->batch_size);
     r->batched_result[0] = qb_concat(r->graph, r->operand_count, operands, (int)r->attribute[0].integer + 1);
 }
 

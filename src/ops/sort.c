@@ -221,13 +221,8 @@ static qb_status searchsorted_infer(const qb_inference *in)
 
 static qb_value with_batch_axis(qb_rule *r, int operand)
 {
-    qb_type type;
-    qb_value_type(r->graph, r->operand[operand], &type);
-    if (r->mapped[operand])
-        return r->operand[operand];
-    memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
-    type.shape[0] = r->batch_size;
-    return qb_broadcast_to(r->graph, r->operand[operand], type.rank + 1, type.shape);
+    return r->mapped[operand] ? r->operand[operand]
+                              : qb_broadcast_leading(r->graph, r->operand[operand], r->batch_size);
 }
 
 /* More elements to be placed in the one sorted array are a longer row of them. */

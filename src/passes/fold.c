@@ -43,8 +43,7 @@ static qb_value compute_scalar(qb_graph *graph, const qb_node *node, const qb_va
     const void *data[3] = {NULL, NULL, NULL};
     if (node->op->lane == QB_LANE_NONE)
         return QB_NONE;
-    int typed =
-        node->operand_count - 1; /* the operand whose dtype the kernel goes by: the last (select's first is bool) */
+    int typed = node->operand_count - 1; /* the kernel goes by the dtype of the last operand: select's first is bool */
     for (int i = 0; i < node->operand_count; i++) {
         const qb_node *operand = qb_node_of(graph, operands[i]);
         if (operand->op != &qb_op_constant)
@@ -55,14 +54,13 @@ static qb_value compute_scalar(qb_graph *graph, const qb_node *node, const qb_va
     for (int i = 0; i < node->operand_count; i++)
         qb_value_type(graph, operands[i], &types[i]);
     qb_inference inference = {node->op, node->operand_count, types, node->attributes, &result};
-    qb_tensor *tensor = NULL;
-    qb_lane_kernel kernel = qb_lane_lookup(node->op->lane, types[typed].dtype, QB_BOOL);
-    qb_status status = node->op->infer(&inference);
-    if (node->op->lane == QB_LANE_convert)
-        kernel = qb_lane_lookup(node->op->lane, types[typed].dtype, result.dtype);
-    if (status != QB_OK || !kernel)
+    if (node->op->infer(&inference) != QB_OK)
         return QB_NONE;
-    status = qb_tensor_create(result.dtype, 0, NULL, NULL, &tensor);
+    qb_lane_kernel kernel = qb_lane_lookup(node->op->lane, types[typed].dtype, result.dtype);
+    if (!kernel)
+        return QB_NONE;
+    qb_tensor *tensor = NULL;
+    qb_status status = qb_tensor_create(result.dtype, 0, NULL, NULL, &tensor);
     if (status != QB_OK)
         return qb_graph_fail(graph, status);
     kernel(1, tensor->data, data[0], data[1], data[2]);

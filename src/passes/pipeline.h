@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-/* All passes in their order: dead code out, simplify, fold constants, dead code out. */
+/* All passes in the order of pipeline.c: a new graph with the same inputs and outputs. */
 qb_status qb_optimize(const qb_graph *graph, qb_graph **out);
 
 #endif

@@ -284,6 +284,8 @@ qb_status qb_call_eagerly(qb_context *context, const qb_function *function, cons
     }
     end_key(&k);
     if (status == QB_OK)
+        status = qb_check_call(function, parameters, operand_count, operands);
+    if (status == QB_OK)
         status = run(program, operand_count, operands, out);
     if (status == QB_OK && out_weak)
         *out_weak = result_weak;

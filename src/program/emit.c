@@ -268,13 +268,26 @@ static qb_status define_slots(emitter *e)
 
 /* ---- Lanes of a block, and which loads are filled once a run */
 
+/* Whether every block starts at a multiple of the load's period. */
+static bool repeats_in_blocks(const qb_kernel *kernel, int64_t period)
+{
+    switch (kernel->traversal) {
+    case QB_TRAVERSE_LINEAR:
+    case QB_TRAVERSE_SHORT:
+    case QB_TRAVERSE_ROWS: return kernel->lanes % period == 0;
+    case QB_TRAVERSE_COLUMNS: return kernel->inner % period == 0;
+    case QB_TRAVERSE_LONG:
+    case QB_TRAVERSE_WIDE: break;
+    }
+    return false;
+}
+
 /* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once. */
 static void adapt_lanes(emitter *e)
 {
     qb_kernel *kernel = &e->kernel;
-    if (kernel->traversal == QB_TRAVERSE_LINEAR &&
-        e->instruction_count == 0) { /* only gathers: tiles pay beyond a block */
-        kernel->lanes = MOST_COPIED;
+    if (kernel->traversal == QB_TRAVERSE_LINEAR && e->instruction_count == 0) {
+        kernel->lanes = MOST_COPIED; /* only gathers: tiles pay beyond a block */
         return;
     }
     for (int32_t i = 0; kernel->traversal == QB_TRAVERSE_LINEAR && i < e->load_count; i++) {
@@ -286,14 +299,9 @@ static void adapt_lanes(emitter *e)
     }
     for (int32_t i = 0; i < e->load_count; i++) {
         qb_load *load = &e->loads[i];
-        if (load->kind != QB_LOAD_STRIDED || kernel->count <= kernel->lanes || e->registers[e->load_register[i]].bound)
-            continue;
-        int64_t period = qb_load_period(load);
-        load->periodic = kernel->traversal == QB_TRAVERSE_COLUMNS ? kernel->inner % period == 0
-                         : kernel->traversal == QB_TRAVERSE_LINEAR || kernel->traversal == QB_TRAVERSE_SHORT ||
-                                 kernel->traversal == QB_TRAVERSE_ROWS
-                             ? kernel->lanes % period == 0
-                             : false;
+        bool is_gathered = load->kind == QB_LOAD_STRIDED && !e->registers[e->load_register[i]].bound;
+        load->periodic =
+            is_gathered && kernel->count > kernel->lanes && repeats_in_blocks(kernel, qb_load_period(load));
     }
 }
 
@@ -473,7 +481,7 @@ static qb_status emit_kernel(emitter *e, const qb_unit *unit, const qb_kernel **
 {
     qb_plan *plan = e->plan;
     const qb_plan_value *first = &plan->values[plan->members[unit->first]];
-    const qb_split *split = first->role == QB_ROLE_REDUCE ? first->split : NULL;
+    const qb_reduction_split *split = first->role == QB_ROLE_REDUCE ? first->split : NULL;
     int64_t count = split ? split->outer * split->extent * split->inner : first->count;
     e->register_count = e->load_count = e->instruction_count = e->reduction_count = e->store_count = e->free_count = 0;
     e->bound_count = e->scratch_count = 0;

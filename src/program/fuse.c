@@ -245,7 +245,7 @@ static void place(cutter *c, int32_t v)
     c->members[c->member_count++] = v;
 }
 
-static bool same_split(const qb_split *a, const qb_split *b)
+static bool same_split(const qb_reduction_split *a, const qb_reduction_split *b)
 {
     return a->outer == b->outer && a->extent == b->extent && a->inner == b->inner;
 }
@@ -278,7 +278,7 @@ static int dying_operands(const cutter *c, const qb_plan_value *value, int32_t p
 static void cut_kernel(cutter *c, const qb_unit *unit)
 {
     qb_plan *plan = c->plan;
-    const qb_split *split = NULL;
+    const qb_reduction_split *split = NULL;
     int64_t live = 0, lanes = iteration_count(&plan->values[plan->members[unit->first]]);
     int64_t most = MOST_LIVE_BYTES / 8 / (lanes < 1 ? 1 : lanes < QB_KERNEL_LANES ? lanes : QB_KERNEL_LANES);
     find_last_uses(c, unit);

@@ -5,9 +5,9 @@
  *
  *     for lane in 0 .. count-1:
  *         register[load.target]  = slot[load.slot][load.offset + sum(index * load.stride)]     each load
- *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction, in
- * order slot[store.slot][lane] = register[store.source]                                      each store combine
- * register[r.source] into slot[r.slot]                                         each reduction
+ *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction, in order
+ *         slot[store.slot][lane] = register[store.source]                                      each store
+ *         combine register[r.source] into slot[r.slot]                                         each reduction
  *
  * where index are the digits of the lane number in the mixed radix load.extent. Layouts exist in loads only: everything
  * else is linear in the lane number. That is all that a printer of C or CUDA, or an emitter of machine code, needs to
@@ -15,13 +15,13 @@
  *
  * Invariants:
  * - A register is written before it is read. It may serve several values in turn, of any dtypes; a result may share the
- * register of a dying operand of the same element size.
+ *   register of a dying operand of the same element size.
  * - A store's source is a register of its own, which lies in the stored memory itself ("bound"): storing is computing
- * there.
+ *   there.
  * - Slots that a kernel reads and writes are distinct memory, with one exception: a store may take over the memory of a
- * direct load whose last reader is not after the instruction that writes the store.
+ *   direct load whose last reader is not after the instruction that writes the store.
  * - All reductions of a kernel share its split of the lanes, count = outer * extent * inner, and reduce over the middle
- * axis.
+ *   axis.
  *
  * Reductions form a fixed tree which depends on the split alone, never on threads or on how the work was cut at run
  * time: pieces of at most QB_KERNEL_LANES lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces
@@ -31,9 +31,8 @@
 
 #include "cpu/loops.h"
 
-enum {
-    QB_KERNEL_LANES = 256
-}; /* of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1 */
+/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. */
+enum { QB_KERNEL_LANES = 256 };
 
 typedef enum qb_load_kind {
     QB_LOAD_DIRECT,   /* contiguous: the register is the memory itself */

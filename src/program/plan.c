@@ -71,8 +71,7 @@ static qb_status materialize(qb_plan *plan, int32_t id, const qb_view *view, int
     return QB_OK;
 }
 
-/* As view_of, with the axes of the shape: a view that lost them is copied first. `id` becomes the value that is viewed.
- */
+/* As view_of, with the axes of the shape: a view that lost them is copied first, and `id` becomes the copy. */
 static qb_status shaped_view(qb_plan *plan, int32_t *id, int rank, const int64_t *shape, const qb_view **out)
 {
     const qb_plan_value *value = &plan->values[*id];
@@ -199,9 +198,9 @@ static qb_status read_view(qb_plan *plan, const qb_node *node)
 
 /* ---- Reductions: one group of neighbouring axes at a time, the last group first */
 
-static qb_status add_reduction(qb_plan *plan, const qb_node *node, const qb_split *split, int32_t *id)
+static qb_status add_reduction(qb_plan *plan, const qb_node *node, const qb_reduction_split *split, int32_t *id)
 {
-    qb_split *kept = qb_plan_scratch(plan, 1, sizeof *kept);
+    qb_reduction_split *kept = qb_plan_scratch(plan, 1, sizeof *kept);
     qb_plan_value *value =
         kept ? add_value(plan, QB_ROLE_REDUCE, plan->values[*id].dtype, split->outer * split->inner, 1) : NULL;
     if (!value)
@@ -245,7 +244,7 @@ static qb_status read_reduction(qb_plan *plan, const qb_node *node)
         for (int i = 0; i <= axis; i++)
             outer *= info->shape[i];
         if (extent != 1) {
-            qb_split split = {reduction_of(node->op), outer, extent, inner};
+            qb_reduction_split split = {reduction_of(node->op), outer, extent, inner};
             QB_TRY(add_reduction(plan, node, &split, &id));
         }
     }
@@ -410,7 +409,7 @@ static qb_status read_dot_as_lanes(qb_plan *plan, const qb_node *node, const fac
     memcpy(plan->operands + value->operand, operands, sizeof operands);
     int32_t id = last_value(plan);
     if (terms > 1) {
-        qb_split split = {QB_REDUCE_sum, count, terms, 1};
+        qb_reduction_split split = {QB_REDUCE_sum, count, terms, 1};
         QB_TRY(add_reduction(plan, node, &split, &id));
     }
     plan->map[node->result] = id;
@@ -460,8 +459,9 @@ static qb_status read_call(qb_plan *plan, const qb_node *node)
     if (!node->op->cpu)
         return qb_fail_unsupported(node->op->name, "cpu", "%s: the device cpu has no kernel for this operation",
                                    node->op->name);
-    int32_t few[8], *operands = few;
-    if (node->operand_count > 8 && !(operands = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *operands)))
+    enum { FEW = 8 };
+    int32_t few[FEW], *operands = few;
+    if (node->operand_count > FEW && !(operands = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *operands)))
         return qb_fail_memory();
     for (int i = 0; i < node->operand_count; i++) {
         operands[i] = operand_value(plan, node, i);

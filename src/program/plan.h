@@ -1,9 +1,10 @@
 /* Planning: from a graph to a list of steps over a list of slots.
  *
  * Stages, each a file, in this order:
- *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products,
- * calls fuse.c     plan values are grouped into kernels, and the steps put in order emit.c     each kernel's loads,
- * registers and instructions buffers.c  a slot for every stored value; where it lies in the arena
+ *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products, calls
+ *   fuse.c     plan values are grouped into kernels, and the steps put in order
+ *   emit.c     each kernel's loads, registers and instructions
+ *   buffers.c  a slot for every stored value; where it lies in the arena (asked by emit.c, step by step)
  *
  * A plan value is a contiguous array, known by its number of elements, or a view of one. A reshape of a contiguous
  * array is the same plan value. Values are numbered topologically. */
@@ -46,16 +47,16 @@ typedef struct qb_plan_value {
     union {
         const qb_view *view; /* VIEW, COPY: what is read */
         qb_product *dot;
-        const struct qb_split *split; /* REDUCE */
+        const struct qb_reduction_split *split; /* REDUCE */
         qb_tensor *constant;
         int32_t input;
     };
 } qb_plan_value;
 
-typedef struct qb_split {
+typedef struct qb_reduction_split {
     qb_reduction reduction;
     int64_t outer, extent, inner;
-} qb_split;
+} qb_reduction_split;
 
 typedef enum qb_step_kind { QB_STEP_KERNEL, QB_STEP_DOT, QB_STEP_CALL } qb_step_kind;
 
@@ -147,7 +148,7 @@ qb_status qb_plan_emit(qb_plan *plan);
 
 /* ---- Shared */
 
-/* The arena's memory, zeroed or not; NULL when there is none. */
+/* Memory of plan->scratch, zeroed or not; NULL when memory is out. */
 void *qb_plan_scratch(qb_plan *plan, size_t count, size_t size);
 void *qb_plan_scratch_zeroed(qb_plan *plan, size_t count, size_t size);
 

@@ -12,16 +12,15 @@
 typedef struct qb_view {
     int64_t offset;
     int32_t rank;
-    bool shaped; /* the axes are those of the array's shape; otherwise only their row-major order is that of its
-                    elements */
+    bool shaped; /* the axes are those of the array's shape; otherwise only their order is that of its elements */
     int64_t *extent;
     int64_t *stride;
 } qb_view;
 
 /* Each makes a view in `arena`; NULL when memory is out. */
 qb_view *qb_view_whole(qb_arena *arena, int rank, const int64_t *shape); /* contiguous, row-major */
-qb_view *qb_view_compose(qb_arena *arena, const qb_view *view,
-                         const qb_node *node); /* node's operand seen through `view`, shaped */
+/* `node`, an op flagged QB_OP_VIEW, on top of `view`, which is how its operand lies, shaped. */
+qb_view *qb_view_compose(qb_arena *arena, const qb_view *view, const qb_node *node);
 /* The same elements in order under another shape; not `shaped` where strides cannot say so. */
 qb_view *qb_view_reshape(qb_arena *arena, const qb_view *view, int rank, const int64_t *shape);
 qb_view *qb_view_keep(qb_arena *arena, const qb_view *view); /* a copy */

@@ -160,8 +160,7 @@ static qb_status check_scalar_output(const qb_graph *graph)
 static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
-    if (by &&
-        by->rank == 0) { /* one scalar: forward costs less than reverse, and nested derivatives share their streams */
+    if (by && by->rank == 0) { /* forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w));

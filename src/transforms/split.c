@@ -14,14 +14,13 @@ typedef struct walk {
     int residual_count;
 } walk;
 
-/* Values so cheap to make from less that they are made again instead of kept: constants, and what a broadcast repeats.
- */
+/* Cheap to make from less, and so made again instead of kept: constants, and what a broadcast repeats. */
 static bool is_remade(const qb_node *node)
 {
     return (node->op->flags & QB_OP_FLAT && node->operand_count == 0) || node->op == &qb_op_broadcast;
 }
 
-/* The value in the late graph: made again, or a residual. `type` of residual inputs are known; they are added once. */
+/* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for. */
 static qb_value in_late(walk *w, qb_value value)
 {
     if (w->late_map[value] != QB_NONE)

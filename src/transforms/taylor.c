@@ -99,15 +99,6 @@ static int weight_of(walk *w, qb_value value)
 
 /* ---- Emitting into the target, over the directions where an operand has them */
 
-static qb_value over_directions(walk *w, qb_value value)
-{
-    qb_type type;
-    qb_value_type(w->target, value, &type);
-    memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
-    type.shape[0] = w->directions;
-    return qb_broadcast_to(w->target, value, type.rank + 1, type.shape);
-}
-
 static qb_value emit_batched(walk *w, const qb_node *node, qb_value *operands, bool *mapped)
 {
     qb_value result = QB_FAILED;
@@ -115,7 +106,7 @@ static qb_value emit_batched(walk *w, const qb_node *node, qb_value *operands, b
     if (node->op->flags & QB_OP_ELEMENTWISE) {
         for (int i = 0; i < node->operand_count; i++)
             if (!mapped[i])
-                operands[i] = over_directions(w, operands[i]);
+                operands[i] = qb_broadcast_leading(w->target, operands[i], w->directions);
         return qb_emit(w->target, node->op, node->operand_count, operands, node->attributes);
     }
     if (!node->op->batch)
@@ -169,7 +160,7 @@ static qb_value zero_like(walk *w, qb_value value, int weight)
 {
     const qb_value_info *info = &w->expression->values[value];
     qb_value zero = qb_splat(w->target, info->dtype, info->rank, info->shape, 0);
-    return w->directions > 0 && weight == 1 ? over_directions(w, zero) : zero;
+    return w->directions > 0 && weight == 1 ? qb_broadcast_leading(w->target, zero, w->directions) : zero;
 }
 
 /* Coefficient 0, and linear ops at any k: the op on the operands' coefficients. */

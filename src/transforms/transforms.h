@@ -1,4 +1,5 @@
-/* Transforms: graph to graph, knowing no operation by name; each rule is the op's own (ops/).
+/* Transforms: graph to graph. Each rule is the op's own (ops/); none is known here by name, but that split.c makes a
+ * broadcast again rather than keep it.
  *
  * There is one derivative rule per op, forward. Reverse mode is forward mode, then the transpose of its linear part
  * (Radul et al., "You Only Linearize Once", POPL 2023), so the two modes cannot disagree, and any order is the same

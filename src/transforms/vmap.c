@@ -11,25 +11,12 @@ typedef struct walk {
     int64_t size;
 } walk;
 
-static qb_value with_batch_axis(qb_graph *graph, qb_value value, int64_t size)
-{
-    qb_type type;
-    qb_value_type(graph, value, &type);
-    if (type.rank == QB_MAX_RANK)
-        return qb_graph_fail(graph,
-                             qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
-                                     type.rank, QB_MAX_RANK));
-    memmove(type.shape + 1, type.shape, (size_t)type.rank * sizeof *type.shape);
-    type.shape[0] = size;
-    return qb_broadcast_to(graph, value, type.rank + 1, type.shape);
-}
-
 /* Lane by lane is lane by lane over the batch too, once every operand has the axis. */
 static bool batch_elementwise(walk *w, const qb_node *node)
 {
     for (int i = 0; i < node->operand_count; i++)
         if (!w->operand_mapped[i])
-            w->replay.operands[i] = with_batch_axis(w->replay.target, w->replay.operands[i], w->size);
+            w->replay.operands[i] = qb_broadcast_leading(w->replay.target, w->replay.operands[i], w->size);
     return qb_replay_copy(&w->replay, node);
 }
 
@@ -113,7 +100,7 @@ qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size,
         status = qb_vmap(graph, target, target->inputs, mapped, size, outputs, outputs_mapped);
     for (int i = 0; status == QB_OK && i < graph->output_count; i++) {
         if (!outputs_mapped[i])
-            outputs[i] = with_batch_axis(target, outputs[i], size);
+            outputs[i] = qb_broadcast_leading(target, outputs[i], size);
         status = outputs[i] < 0 ? qb_graph_take_status(target) : qb_graph_output(target, outputs[i]);
     }
     qb_free(outputs);

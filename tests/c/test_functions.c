@@ -287,7 +287,7 @@ static void test_indexing(void)
     expect("getitem", OPERANDS(x), "index=(::100, 3:3:-1, 2:-100:-100)", "float64[1,0,1]");
     expect("getitem", OPERANDS(x), "index=()", "float64[4,5,6]");
     expect_failure("getitem", OPERANDS(x), "index=(0, 5)", QB_ERROR_INDEX,
-                   "index 5 is out of range for axis 1 of shape (4, 5, 6)");
+                   "index 5 is out of bounds for axis 1 with size 5, of an array of shape (4, 5, 6)");
     expect_failure("getitem", OPERANDS(x), "index=(0, 0, 0, 0)", QB_ERROR_INDEX, "too many indices");
     expect_failure("getitem", OPERANDS(x), "index=(..., ...)", QB_ERROR_INDEX, "ellipsis");
     expect_failure("getitem", OPERANDS(x), "index=::0", QB_ERROR_VALUE, "step of a slice cannot be 0");
@@ -305,19 +305,19 @@ static void test_tensor_index(void)
     const int64_t entries[] = {QB_INDEX_ELLIPSIS, none, none, none, QB_INDEX_SLICE,    3,    0,    -2,
                                QB_INDEX_SLICE,    1,    none, none, QB_INDEX_NEW_AXIS, none, none, none};
     qb_attribute index = qb_ints(16, entries);
-    assert(qb_tensor_index(x, &index, &y) == QB_OK);
+    assert(qb_tensor_index(x, &index, 0, NULL, &y) == QB_OK);
     assert(y->rank == 4 && y->shape[0] == 2 && y->shape[1] == 2 && y->shape[2] == 2 && y->shape[3] == 1);
     const double expected[] = {10, 11, 4, 5, 22, 23, 16, 17};
     assert(memcmp(y->data, expected, sizeof expected) == 0);
     qb_tensor_release(y);
     const int64_t row[] = {QB_INDEX_INTEGER, -1, none, none};
     index = qb_ints(4, row);
-    assert(qb_tensor_index(x, &index, &y) == QB_OK);
+    assert(qb_tensor_index(x, &index, 0, NULL, &y) == QB_OK);
     assert(y->rank == 2 && memcmp(y->data, data + 12, 12 * sizeof *data) == 0);
     qb_tensor_release(y);
     const int64_t outside[] = {QB_INDEX_INTEGER, 2, none, none};
     index = qb_ints(4, outside);
-    assert(qb_tensor_index(x, &index, &y) == QB_ERROR_INDEX);
+    assert(qb_tensor_index(x, &index, 0, NULL, &y) == QB_ERROR_INDEX);
     qb_tensor_release(x);
 }
 
@@ -374,6 +374,9 @@ static const char *sample_parameters(const char *name)
         {"expand_dims", "axis=0"},        {"broadcast_to", "shape=(2, 3, 3)"},
         {"astype", "dtype=float32"},      {"tile", "reps=(2, 2)"},
         {"repeat", "repeats=2"},          {"getitem", "index=(0, ::-1)"},
+        {"index_set", "index=::-1"},      {"index_add", "index=(None, ...)"},
+        {"index_multiply", "index=..."},  {"index_min", "index=(:, ::-1)"},
+        {"index_max", "index=None"},      {"dynamic_slice", "slice_sizes=(2, 2)"},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         if (strcmp(samples[i].name, name) == 0)
@@ -389,10 +392,15 @@ static bool takes_bits(const char *name)
 static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dtype dtype)
 {
     const int64_t shape[] = {3, 3};
-    qb_value operands[3], result;
-    int count = function->takes_operand_list ? 2 : function->operand_parameters;
-    for (int k = 0; k < count; k++)
-        QB_TRY(qb_graph_input(own, "x", dtype, 2, shape, &operands[k]));
+    qb_value operands[QB_MAX_PARAMETERS + 2], result;
+    int count = function->operand_parameters + function->takes_operand_list;
+    for (int k = 0; k < count; k++) {
+        const qb_parameter *parameter = &function->parameter[function->first_operand + k];
+        bool is_number = function->takes_operand_list && function->operand_parameters > 1 &&
+                         k >= function->operand_parameters - 1; /* x, and a list of positions */
+        bool is_index = is_number || parameter->kind == QB_PARAMETER_INDICES;
+        QB_TRY(qb_graph_input(own, "x", is_index ? QB_INT64 : dtype, is_number ? 0 : 2, shape, &operands[k]));
+    }
     QB_TRY(qb_apply(own, function->name, count, operands, sample_parameters(function->name), &result));
     QB_TRY(qb_graph_output(own, result));
     return qb_verify(own);

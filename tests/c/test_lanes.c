@@ -22,6 +22,7 @@ static const qb_lane_table *table;
 
 /* ---- Elements of any dtype */
 
+/* Narrow members are the low bytes, as every supported processor has them. */
 typedef union element {
     double f64;
     float f32;
@@ -84,7 +85,7 @@ static element sample(qb_dtype dtype, uint64_t *state)
     default: x.i64 = kind == 0 ? edges[bits % 8] : kind == 1 ? small : (int64_t)bits;
     }
     if (dtype == QB_INT32 || dtype == QB_UINT32)
-        x.u32 = (uint32_t)x.u64;
+        x.u64 &= UINT32_MAX;
     return x;
 }
 
@@ -399,7 +400,7 @@ static element reference_convert(qb_dtype from, qb_dtype to, element x)
     else
         r.u64 = (uint64_t)(is_floating(from) ? saturate(value, low[to], high[to]) : whole);
     if (to == QB_INT32 || to == QB_UINT32)
-        r.u64 = r.u32;
+        r.u64 &= UINT32_MAX;
     return r;
 }
 
@@ -454,25 +455,28 @@ static element start_of(qb_reduction reduction, qb_dtype dtype)
     element one = {0}, x = {0};
     static const double floating[] = {
         [QB_REDUCE_sum] = 0, [QB_REDUCE_prod] = 1, [QB_REDUCE_max] = -INFINITY, [QB_REDUCE_min] = INFINITY};
-    static const int64_t wide[] = {
-        [QB_REDUCE_sum] = 0, [QB_REDUCE_prod] = 1, [QB_REDUCE_max] = INT64_MIN, [QB_REDUCE_min] = INT64_MAX};
     one.f64 = floating[reduction];
-    x.i64 = wide[reduction];
+    x.i64 = reduction == QB_REDUCE_prod;
     if (is_floating(dtype))
         return reference_convert(QB_FLOAT64, dtype, one);
+    if (dtype == QB_BOOL) {
+        x.b = reduction == QB_REDUCE_min;
+        return x;
+    }
     if (reduction == QB_REDUCE_max || reduction == QB_REDUCE_min) { /* saturated: the dtype's own extremes */
         one.f64 = reduction == QB_REDUCE_max ? -INFINITY : INFINITY;
-        return dtype == QB_BOOL ? (element){.b = reduction == QB_REDUCE_min}
-                                : reference_convert(QB_FLOAT64, dtype, one);
+        return reference_convert(QB_FLOAT64, dtype, one);
     }
     return reference_convert(QB_INT64, dtype, x);
 }
 
 static element combine(qb_reduction reduction, qb_dtype dtype, element x, element y)
 {
-    element r;
-    if (dtype == QB_BOOL)
-        return (element){.b = reduction == QB_REDUCE_max ? x.b | y.b : x.b & y.b};
+    element r = {0};
+    if (dtype == QB_BOOL) {
+        r.b = reduction == QB_REDUCE_max ? x.b | y.b : x.b & y.b;
+        return r;
+    }
     (void)reference(reduction_lane[reduction], dtype, x, y, &r);
     return r;
 }

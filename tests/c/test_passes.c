@@ -38,6 +38,13 @@ static void expect(qb_pass_visit visit, qb_graph *g, const char *expected)
 #define NUM(c)                      qb_splat_like(g, x, c)
 #define NUMBER(c)                   qb_scalar(g, QB_FLOAT64, c)
 
+static qb_value rows_and_columns(qb_graph *g, qb_value x)
+{
+    qb_value rows = qb_broadcast(g, x, SHAPE(3, 3), INTEGERS(0));
+    qb_value columns = qb_broadcast(g, x, SHAPE(3, 3), INTEGERS(1));
+    return qb_add(g, rows, columns);
+}
+
 static void test_fold(void)
 {
     /* numbers are computed */
@@ -62,7 +69,7 @@ static void test_fold(void)
     FOLD(qb_less(g, qb_broadcast_to(g, x, SHAPE(2, 3)), qb_broadcast_to(g, qb_sin(g, x), SHAPE(2, 3))),
          "%2 = sin(%0) : float64[3]\n%3 = less(%0, %2) : bool[3]\n%4 = broadcast(%3) axes=[1] : bool[2,3]\nreturn %4\n");
     /* what is not repeated alike stays */
-    FOLD(qb_add(g, qb_broadcast(g, x, SHAPE(3, 3), INTEGERS(0)), qb_broadcast(g, x, SHAPE(3, 3), INTEGERS(1))),
+    FOLD(rows_and_columns(g, x),
          "%2 = broadcast(%0) axes=[0] : float64[3,3]\n%3 = broadcast(%0) axes=[1] : float64[3,3]\n"
          "%4 = add(%2, %3) : float64[3,3]\nreturn %4\n");
     FOLD(qb_mul(g, x, NUM(2)),
@@ -110,7 +117,8 @@ static void test_pipeline(void)
 {
     qb_graph *g = create(), *after;
     qb_value x = check_input(g, QB_FLOAT64, SHAPE(4));
-    qb_value mean = qb_div(g, qb_reduce_sum(g, qb_mul(g, NUM(2), qb_mul(g, x, NUM(1))), 1, INTEGERS(0)), NUMBER(4));
+    qb_value sum = qb_reduce_sum(g, qb_mul(g, NUM(2), qb_mul(g, x, NUM(1))), 1, INTEGERS(0));
+    qb_value mean = qb_div(g, sum, NUMBER(4));
     check_output(g, qb_strong_mul(g, mean, qb_sub(g, NUMBER(3), NUMBER(2))));
     OK(qb_optimize(g, &after));
     check_text(after, "%0 = input : float64[4]\n"

@@ -216,11 +216,9 @@ INTEGERS = ("int32", "int64", "uint32", "uint64")
 
 
 def integer_operands(case, dtype):
-    scale = 1 if dtype.startswith("u") else -1
-    return [
-        np.round(np.abs(a) * 3 + 1).astype(dtype) * np.array(scale if i == 0 else 1).astype(dtype)
-        for i, a in enumerate(case.arrays)
-    ]
+    """The operands as small positive integers, the first one negative where the dtype has such."""
+    operands = [np.round(np.abs(np.nan_to_num(a)) * 3 + 1).astype(dtype) for a in case.arrays]
+    return operands if dtype.startswith("u") else [-operands[0], *operands[1:]]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

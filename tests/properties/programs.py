@@ -14,6 +14,11 @@ import scipy.special
 from hypothesis import settings
 from hypothesis import strategies as st
 
+
+def np_logsumexp(x, axis=None, keepdims=False):
+    return np.log(np.sum(np.exp(x), axis=axis, keepdims=keepdims))
+
+
 UNARY = {
     "sin": np.sin,
     "cos": np.cos,
@@ -36,7 +41,7 @@ BINARY = {
     "hypot": np.hypot,
     "atan2": np.arctan2,
 }
-REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "prod": np.prod, "logsumexp": scipy.special.logsumexp}
+REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "prod": np.prod, "logsumexp": np_logsumexp}
 SHAPES = ((), (1,), (3,), (2, 3), (3, 1), (2, 1, 3), (1, 1), (4, 3))
 MOST = 200  # elements of any value
 

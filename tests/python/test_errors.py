@@ -232,7 +232,7 @@ def test_indices():
             call(x)
         with pytest.raises(IndexError, match=r"\(2, 3\)"):
             qb.jit(call)(x)
-    with pytest.raises(TypeError, match=r"1\.0"):
+    with pytest.raises(IndexError, match=r"1\.0"):
         x[1.0]
 
 

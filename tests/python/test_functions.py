@@ -232,7 +232,7 @@ def test_index_errors(index):
 
 
 def test_index_error_says_where():
-    with pytest.raises(IndexError, match=r"index 5 is out of range for axis 1 of shape \(2, 3, 4\)"):
+    with pytest.raises(IndexError, match=r"index 5 is out of bounds for axis 1 with size 3, of an array of shape \(2, 3, 4\)"):
         qb.array(X)[:, 5]
 
 
