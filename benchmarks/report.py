@@ -21,8 +21,8 @@ def duration(seconds: float) -> str:
 
 
 def with_spread(sample: Sample) -> str:
-    """The median, and half the distance of the quartiles in percent of it."""
-    return f"{duration(sample.median)} ±{50 * (sample.high - sample.low) / sample.median:.0f}%"
+    """The median, and the quartiles around it."""
+    return f"{duration(sample.median)} ({duration(sample.low)} to {duration(sample.high)})"
 
 
 def targets(row: Calls, measured: dict[str, Measured]) -> str:

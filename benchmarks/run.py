@@ -16,7 +16,7 @@ from timing import compare
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="run only rows with one of these words in their names")
-    parser.add_argument("--rounds", type=int, default=201, help="blocks of calls for each peer")
+    parser.add_argument("--rounds", type=int, default=401, help="blocks of calls for each peer")
     parser.add_argument("--first-rounds", type=int, default=7, help="first calls for each peer")
     arguments = parser.parse_args()
 

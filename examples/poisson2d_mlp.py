@@ -2,8 +2,10 @@
 
     -lap u = 2 pi^2 sin(pi x) sin(pi y) inside,  u = 0 on the boundary;  exact solution sin(pi x) sin(pi y).
 
-A tanh network 2-32-32-32-1 is trained on the equation's residual. The boundary condition is built in: u = x (1-x) y (1-y) N(x, y).
-Prints the relative L2 error on a 101 x 101 grid, and writes a picture of exact solution, prediction and error where matplotlib is
+A tanh network 2-32-32-32-1 is trained on the equation's residual. The boundary condition is built in: u = x (1-x) y
+(1-y) N(x, y).
+Prints the relative L2 error on a 101 x 101 grid, and writes a picture of exact solution, prediction and error where
+matplotlib is
 installed (poisson2d_mlp.png in the working directory).
 
     python examples/poisson2d_mlp.py [steps]

@@ -87,7 +87,8 @@ QB_API void *qb_tensor_data(const qb_tensor *tensor);   /* row-major elements, a
 
 /* ---------------------------------------------------------------------------------------------------------- contexts */
 
-/* What programs share: the cache of eager calls, the pool of work buffers. */
+/* What calls share: the programs of functions called on tensors directly, as the Python package does. (Work buffers belong to
+ * their program.) */
 typedef struct qb_context qb_context;
 
 QB_API qb_status qb_context_create(qb_context **out);
@@ -107,23 +108,26 @@ QB_API qb_status qb_graph_create(qb_graph **out);
 QB_API qb_graph *qb_graph_retain(qb_graph *graph);
 QB_API void qb_graph_release(qb_graph *graph);
 
-/* A new input; `name` (may be NULL) shows in text and messages. */
+/* A new input; `name` (may be NULL, is copied) shows in text and messages. QB_ERROR_VALUE for a rank or size out of range. */
 QB_API qb_status qb_graph_input(qb_graph *graph, const char *name, qb_dtype dtype, int rank, const int64_t *shape,
                                 qb_value *out);
 /* A constant; equal constants are one value. The graph keeps a reference. */
 QB_API qb_status qb_graph_constant(qb_graph *graph, qb_tensor *tensor, qb_value *out);
-/* Declares the next output. */
+/* Declares the next output, of any dtype and shape; a value may be several outputs. QB_ERROR_VALUE: not a value of the graph. */
 QB_API qb_status qb_graph_output(qb_graph *graph, qb_value value);
 
 QB_API int qb_graph_input_count(const qb_graph *graph);
 QB_API int qb_graph_output_count(const qb_graph *graph);
 QB_API qb_value qb_graph_output_at(const qb_graph *graph, int index);
+/* What a value is; QB_DTYPE_COUNT, -1 and NULL for a number that is no value of the graph. */
 QB_API qb_dtype qb_graph_dtype(const qb_graph *graph, qb_value value);
 QB_API int qb_graph_rank(const qb_graph *graph, qb_value value);
 QB_API const int64_t *qb_graph_shape(const qb_graph *graph, qb_value value);
 
 /* Applies a function of the library, with NumPy's broadcasting and promotion: qb_apply(g, "sum", 1, &x, "axis=-1, keepdims=True",
- * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list. */
+ * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list.
+ * QB_ERROR_VALUE for an unknown function, shapes that do not broadcast and dtypes that do not mix or are not taken; QB_ERROR_TYPE for
+ * a wrong number of operands and for parameters of the wrong kind. The message names the function and the shapes or dtypes. */
 QB_API qb_status qb_apply(qb_graph *graph, const char *function, int operand_count, const qb_value *operands,
                           const char *parameters, qb_value *out);
 QB_API int qb_function_count(void);
@@ -137,14 +141,18 @@ QB_API void qb_text_free(char *text);
 
 /* -------------------------------------------------------------------------------------------------------- transforms */
 
-/* The graph of the outputs followed by the gradients of output 0, a floating scalar, in the inputs `wrt` (floating). Inputs are
- * those of `graph`. Reverse mode; forward where the only `wrt` is a scalar. */
+/* `wrt` lists inputs to differentiate by: indices, floating, each once; anything else is QB_ERROR_VALUE. A gradient, tangent or
+ * cotangent has dtype and shape of what it belongs to. */
+
+/* The graph of the outputs followed by the gradients of output 0, a floating scalar (else QB_ERROR_VALUE), in the inputs `wrt`.
+ * Inputs are those of `graph`. Reverse mode; forward where the only `wrt` is a scalar. */
 QB_API qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 /* Inputs: those of `graph`, then a tangent for each input in `wrt`. Outputs: those of `graph`, then the tangent of each floating one. */
 QB_API qb_status qb_graph_jvp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 /* Inputs: those of `graph`, then a cotangent for each floating output. Outputs: those of `graph`, then the cotangents of `wrt`. */
 QB_API qb_status qb_graph_vjp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
-/* The graph over a batch of `size` examples: inputs with mapped[i] and all outputs get a leading axis of that extent. */
+/* The graph over a batch of `size` examples (0 or more): inputs with mapped[i], one flag for each input, and all outputs get a
+ * leading axis of that extent. QB_ERROR_VALUE where one has QB_MAX_RANK axes already. */
 QB_API qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size, qb_graph **out);
 
 /* ---------------------------------------------------------------------------------------------------------- programs */
@@ -158,11 +166,14 @@ QB_API const char *qb_device_name(int index);
 /* A compiled graph. */
 typedef struct qb_program qb_program;
 
-/* Compiles for `device`: "cpu". The program keeps what it needs of the graph, which may be released. */
+/* Compiles for `device`: "cpu". The program keeps what it needs of the graph, which may be released. Errors: those of
+ * qb_device_check, and QB_ERROR_UNSUPPORTED for an operation that the device lacks. */
 QB_API qb_status qb_compile(qb_context *context, const qb_graph *graph, const char *device, qb_program **out);
 QB_API qb_program *qb_program_retain(qb_program *program);
 QB_API void qb_program_release(qb_program *program);
-/* Runs: inputs[i] of exactly the dtype and shape of input i; outputs[i] receive new tensors. Any number of threads at once. */
+/* Runs: inputs[i] of exactly the dtype and shape of input i (else QB_ERROR_VALUE); outputs[i] receive tensors that the caller
+ * releases. An output that is an input or a constant is that tensor. Any number of threads at once, each with work memory of its
+ * own; QB_ERROR_MEMORY where there is none. */
 QB_API qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outputs);
 /* The plan as text: steps, kernels, buffers. End with qb_text_free. */
 QB_API qb_status qb_program_text(const qb_program *program, char **out);

@@ -41,7 +41,8 @@ static PyObject *at_repr(PyObject *object)
 static PyObject *update(PyObject *object, const qb_function *function, PyObject *values)
 {
     const at *self = (at *)object;
-    return qbpy_call_indexed(qbpy_state_of_object(object), function, (PyObject *const[]){self->array, values}, self->index);
+    return qbpy_call_indexed(qbpy_state_of_object(object), function, (PyObject *const[]){self->array, values},
+                             self->index);
 }
 
 #define UPDATE(name)                                                                                                   \
@@ -63,34 +64,37 @@ static PyObject *at_get(PyObject *object, PyObject *unused)
 }
 
 PyDoc_STRVAR(get_doc, "get($self, /)\n--\n\nx[index].");
-PyDoc_STRVAR(set_doc, "set($self, values, /)\n--\n\n"
-                      "x with the elements x[index] replaced by values, which broadcast to the shape of x[index].\n\n"
-                      "Where the index names an element twice, the last value counts. The result has the dtype of x; values of\n"
-                      "another floating dtype are a ValueError. An index out of range is an IndexError, in a traced array of indices\n"
-                      "its value is dropped. Differentiable in x and values.");
-PyDoc_STRVAR(add_doc, "add($self, values, /)\n--\n\n"
-                      "x with values added to the elements x[index]; where the index names an element more than once, one after\n"
-                      "the other, in the order of the index. Otherwise as set.");
-PyDoc_STRVAR(multiply_doc, "multiply($self, values, /)\n--\n\n"
-                           "x with the elements x[index] multiplied by values, by all where the index names an element more than\n"
-                           "once. The derivative never divides, so it is exact with zeros. Otherwise as set.");
+PyDoc_STRVAR(
+    set_doc,
+    "set($self, values, /)\n--\n\n"
+    "x with the elements x[index] replaced by values, which broadcast to the shape of x[index].\n\n"
+    "Where the index names an element twice, the last value counts. The result has the dtype of x; values of\n"
+    "another floating dtype are a ValueError. An index out of range is an IndexError, in a traced array of indices\n"
+    "its value is dropped. Differentiable in x and values.");
+PyDoc_STRVAR(
+    add_doc,
+    "add($self, values, /)\n--\n\n"
+    "x with values added to the elements x[index]; where the index names an element more than once, one after\n"
+    "the other, in the order of the index. Otherwise as set.");
+PyDoc_STRVAR(multiply_doc,
+             "multiply($self, values, /)\n--\n\n"
+             "x with the elements x[index] multiplied by values, by all where the index names an element more than\n"
+             "once. The derivative never divides, so it is exact with zeros. Otherwise as set.");
 PyDoc_STRVAR(mul_doc, "mul($self, values, /)\n--\n\nAnother name of multiply.");
-PyDoc_STRVAR(min_doc, "min($self, values, /)\n--\n\n"
-                      "x with the elements x[index] replaced by values that are smaller; NaN wins. Ties share the derivative\n"
-                      "evenly. Otherwise as set.");
-PyDoc_STRVAR(max_doc, "max($self, values, /)\n--\n\n"
-                      "x with the elements x[index] replaced by values that are larger; NaN wins. Ties share the derivative\n"
-                      "evenly. Otherwise as set.");
+PyDoc_STRVAR(min_doc,
+             "min($self, values, /)\n--\n\n"
+             "x with the elements x[index] replaced by values that are smaller; NaN wins. Ties share the derivative\n"
+             "evenly. Otherwise as set.");
+PyDoc_STRVAR(max_doc,
+             "max($self, values, /)\n--\n\n"
+             "x with the elements x[index] replaced by values that are larger; NaN wins. Ties share the derivative\n"
+             "evenly. Otherwise as set.");
 
 static PyMethodDef at_methods[] = {
-    {"get", at_get, METH_NOARGS, get_doc},
-    {"set", at_set, METH_O, set_doc},
-    {"add", at_add, METH_O, add_doc},
-    {"multiply", at_multiply, METH_O, multiply_doc},
-    {"mul", at_multiply, METH_O, mul_doc},
-    {"min", at_min, METH_O, min_doc},
-    {"max", at_max, METH_O, max_doc},
-    {NULL, NULL, 0, NULL},
+    {"get", at_get, METH_NOARGS, get_doc}, {"set", at_set, METH_O, set_doc},
+    {"add", at_add, METH_O, add_doc},      {"multiply", at_multiply, METH_O, multiply_doc},
+    {"mul", at_multiply, METH_O, mul_doc}, {"min", at_min, METH_O, min_doc},
+    {"max", at_max, METH_O, max_doc},      {NULL, NULL, 0, NULL},
 };
 
 /* ---- The types */

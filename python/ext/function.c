@@ -1,5 +1,6 @@
 /* quabla._core.Function: binding of arguments, and the way of a call to a trace or to a program. */
 #include "function.h"
+#include "convert.h"
 #include "index.h"
 
 #include "program/program.h"
@@ -139,9 +140,84 @@ static PyObject *call_eagerly(qbpy_state *state, const qb_function *function, co
     return result;
 }
 
+/* The dtype of an array, or -1 for anything else. */
+static int dtype_of_array(const qbpy_state *state, PyObject *object)
+{
+    if (qbpy_is_tensor(state, object))
+        return (int)qbpy_tensor_get(object)->dtype;
+    if (!qbpy_is_trace_tensor(state, object))
+        return -1;
+    const qbpy_trace_tensor *tracer = (qbpy_trace_tensor *)object;
+    return (int)tracer->trace->graph->values[tracer->value].dtype;
+}
+
+static bool is_numpy_integer(PyObject *object)
+{
+    const char *name = Py_TYPE(object)->tp_name;
+    return strncmp(name, "numpy.int", 9) == 0 || strncmp(name, "numpy.uint", 10) == 0;
+}
+
+/* Whether operand i promotes with the others: an index does not, nor what stands behind the operands of the signature. */
+static bool promotes(const qb_function *function, int i)
+{
+    if (function->takes_operand_list && i >= function->operand_parameters - 1)
+        return function->operand_parameters == 1;
+    return i < function->operand_parameters &&
+           function->parameter[function->first_operand + i].kind == QB_PARAMETER_OPERAND;
+}
+
+static int check_integer(const qb_function *function, PyObject *number, qb_dtype dtype)
+{
+    PyObject *integer = PyNumber_Index(number);
+    uint64_t element;
+    if (integer && qbpy_store_number(function->name, integer, dtype, false, &element) < 0 &&
+        PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "%s: the number %.100S does not fit into %s, the dtype of the array that it meets; convert the "
+                     "array with astype first",
+                     function->name, integer, qb_dtype_name(dtype));
+    }
+    Py_XDECREF(integer);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* An int takes the dtype of the integer arrays that it meets, where a conversion would wrap it around silently. */
+static int check_integers(const qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
+                          int count, PyObject *const *operands)
+{
+    int number_count = 0, dtype = -1;
+    for (int i = 0; i < count; i++) {
+        if (!operands[i] || !promotes(function, i))
+            continue;
+        int own = dtype_of_array(state, operands[i]);
+        if (own < 0 && !PyLong_Check(operands[i]) && !is_numpy_integer(operands[i]))
+            return 0; /* a float, or a foreign array */
+        if (own < 0)
+            number_count++;
+        else if (own != QB_BOOL && dtype >= 0 && own != dtype)
+            return 0; /* the wider, or an error, which promotion tells */
+        else if (own != QB_BOOL)
+            dtype = own;
+    }
+    if (!number_count || dtype < 0 || !qb_dtype_is_integer((qb_dtype)dtype))
+        return 0;
+    for (int i = 0; i < function->parameter_count; i++)
+        if (function->parameter[i].kind == QB_PARAMETER_DTYPE &&
+            parameters[qb_parameter_place(function, i)].integer >= 0)
+            return 0; /* the dtype is asked for */
+    for (int i = 0; i < count; i++)
+        if (operands[i] && promotes(function, i) && dtype_of_array(state, operands[i]) < 0 &&
+            check_integer(function, operands[i], (qb_dtype)dtype) < 0)
+            return -1;
+    return 0;
+}
+
 PyObject *qbpy_call_function(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                              int operand_count, PyObject *const *operands)
 {
+    if (check_integers(state, function, parameters, operand_count, operands) < 0)
+        return NULL;
     bool beside_tensor = false;
     for (int i = 0; i < operand_count; i++) {
         if (!operands[i])
@@ -245,11 +321,10 @@ static int convert_parameters(const qbpy_function *self, const binding *bound, q
         if (!bound->given[i])
             *attribute = parameter->default_value;
         else if (parameter->is_spread && bound->spread_count > 0)
-            status = qbpy_parameter_from_objects(function, parameter, bound->spread, bound->spread_count, attribute,
-                                                 space);
-        else
             status =
-                qbpy_parameter_from_object(self->state, function, parameter, bound->given[i], attribute, space);
+                qbpy_parameter_from_objects(function, parameter, bound->spread, bound->spread_count, attribute, space);
+        else
+            status = qbpy_parameter_from_object(self->state, function, parameter, bound->given[i], attribute, space);
         if (status < 0)
             return -1;
     }

@@ -233,8 +233,8 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
         if (status != QB_OK)
             qbpy_raise(state, status);
         else
-            result =
-                Py_BuildValue("NN", tracer_list(state, trace, count, outputs, NULL), bool_tuple(count, outputs_mapped));
+            result = Py_BuildValue("NN", tracer_list(state, trace, count, outputs, ((qbpy_graph *)self)->weak),
+                                   bool_tuple(count, outputs_mapped));
     }
     PyMem_Free(arguments);
     PyMem_Free(mapped);
@@ -243,10 +243,11 @@ static PyObject *graph_apply_vmap(PyObject *self, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(apply_taylor_doc,
-             "apply_taylor(coefficients, order)\n--\n\n"
-             "Taylor mode into the active trace: order + 1 coefficients for each input, one after the other (None: zero);\n"
-             "returns those of the outputs.");
+PyDoc_STRVAR(
+    apply_taylor_doc,
+    "apply_taylor(coefficients, order)\n--\n\n"
+    "Taylor mode into the active trace: order + 1 coefficients for each input, one after the other (None: zero);\n"
+    "returns those of the outputs.");
 
 static PyObject *graph_apply_taylor(PyObject *self, PyObject *args)
 {
@@ -273,10 +274,11 @@ static PyObject *graph_apply_taylor(PyObject *self, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(apply_laplacian_doc,
-             "apply_laplacian(primals, tangents, directions)\n--\n\n"
-             "Forward Laplacian into the active trace: tangents have a leading axis of directions, or are None. Returns value,\n"
-             "directional derivatives (None: zero) and Laplacian (None: zero) of each output, one after the other.");
+PyDoc_STRVAR(
+    apply_laplacian_doc,
+    "apply_laplacian(primals, tangents, directions)\n--\n\n"
+    "Forward Laplacian into the active trace: tangents have a leading axis of directions, or are None. Returns value,\n"
+    "directional derivatives (None: zero) and Laplacian (None: zero) of each output, one after the other.");
 
 static PyObject *graph_apply_laplacian(PyObject *self, PyObject *args)
 {

@@ -12,7 +12,8 @@
 static int refuse_entry(PyObject *object)
 {
     PyErr_Format(PyExc_IndexError,
-                 "arrays are indexed by ints, slices, None, ... and arrays or lists of ints or bools, got %.80R", object);
+                 "arrays are indexed by ints, slices, None, ... and arrays or lists of ints or bools, got %.80R",
+                 object);
     return -1;
 }
 
@@ -130,7 +131,8 @@ static int add_tensor(qbpy_state *state, qbpy_index *index, qb_tensor *tensor)
         return refuse_dtype(tensor->dtype);
     if (tensor->rank == 0)
         return add_element(index, tensor);
-    qb_tensor *places = tensor->dtype == QB_UINT64 ? qb_tensor_retain(tensor) : qbpy_tensor_astype(state, tensor, QB_INT64);
+    qb_tensor *places =
+        tensor->dtype == QB_UINT64 ? qb_tensor_retain(tensor) : qbpy_tensor_astype(state, tensor, QB_INT64);
     return add_array(index, QB_INDEX_ARRAY, qbpy_tensor_wrap(state, places, false), QB_INDEX_ABSENT);
 }
 
@@ -139,9 +141,10 @@ static int add_tracer(qbpy_state *state, qbpy_index *index, PyObject *tracer)
     qb_type type;
     qbpy_tracer_type(tracer, &type);
     if (type.dtype == QB_BOOL) {
-        PyErr_SetString(state->TracerError,
-                        "an array is indexed by a traced boolean array: how many elements that selects is not known while "
-                        "the function is traced. Use where(mask, x, other), or a mask whose values are known");
+        PyErr_SetString(
+            state->TracerError,
+            "an array is indexed by a traced boolean array: how many elements that selects is not known while "
+            "the function is traced. Use where(mask, x, other), or a mask whose values are known");
         return -1;
     }
     if (!qb_dtype_is_integer(type.dtype))
@@ -287,40 +290,42 @@ void qbpy_index_release(qbpy_index *index)
 /* ---- Calls */
 
 /* A tensor is read directly: a program for every index would fill the cache. */
-static PyObject *read_tensor(qbpy_state *state, PyObject *array, const qbpy_index *index)
+static PyObject *read_tensor(qbpy_state *state, PyObject *array, const qb_attribute *index, int count,
+                             PyObject *const *places)
 {
     enum { WORTH_RELEASING = 1 << 14 };
     qb_tensor *tensor = qbpy_tensor_get(array), *arrays[QB_MAX_RANK], *result = NULL;
     qb_status status;
     int64_t size = 0;
-    for (int i = 0; i < index->array_count; i++) {
-        arrays[i] = qbpy_tensor_get(index->arrays[i]);
+    for (int i = 0; i < count; i++) {
+        arrays[i] = qbpy_tensor_get(places[i]);
         size += arrays[i]->size;
     }
     if (size < WORTH_RELEASING) {
-        status = qb_tensor_index(tensor, &index->attribute, index->array_count, arrays, &result);
+        status = qb_tensor_index(tensor, index, count, arrays, &result);
     } else {
         Py_BEGIN_ALLOW_THREADS;
-        status = qb_tensor_index(tensor, &index->attribute, index->array_count, arrays, &result);
+        status = qb_tensor_index(tensor, index, count, arrays, &result);
         Py_END_ALLOW_THREADS;
     }
     return status == QB_OK ? qbpy_tensor_wrap(state, result, ((qbpy_tensor *)array)->weak) : qbpy_raise(state, status);
 }
 
-static PyObject *call(qbpy_state *state, const qb_function *function, PyObject *const *operands, const qbpy_index *index)
+static PyObject *call(qbpy_state *state, const qb_function *function, PyObject *const *operands,
+                      const qb_attribute *index, int count, PyObject *const *places)
 {
     PyObject *all[QB_MAX_RANK + 2];
     int own = function->operand_parameters;
     bool direct = function == qbpy_operator.getitem && qbpy_is_tensor(state, operands[0]);
-    for (int i = 0; i < index->array_count; i++) {
-        all[own + i] = index->arrays[i];
-        direct = direct && qbpy_is_tensor(state, index->arrays[i]);
+    for (int i = 0; i < count; i++) {
+        all[own + i] = places[i];
+        direct = direct && qbpy_is_tensor(state, places[i]);
     }
     if (direct)
-        return read_tensor(state, operands[0], index);
+        return read_tensor(state, operands[0], index, count, places);
     for (int i = 0; i < own; i++)
         all[i] = operands[i];
-    return qbpy_call_function(state, function, &index->attribute, own + index->array_count, all);
+    return qbpy_call_function(state, function, index, own + count, all);
 }
 
 PyObject *qbpy_call_indexed(qbpy_state *state, const qb_function *function, PyObject *const *operands, PyObject *object)
@@ -328,7 +333,7 @@ PyObject *qbpy_call_indexed(qbpy_state *state, const qb_function *function, PyOb
     qbpy_index index;
     if (qbpy_index_read(state, object, &index) < 0)
         return NULL;
-    PyObject *result = call(state, function, operands, &index);
+    PyObject *result = call(state, function, operands, &index.attribute, index.array_count, index.arrays);
     qbpy_index_release(&index);
     return result;
 }
@@ -340,10 +345,7 @@ PyObject *qbpy_getitem(PyObject *array, PyObject *object)
 
 PyObject *qbpy_item(PyObject *array, Py_ssize_t position)
 {
-    qbpy_index index;
-    index.entry_count = index.array_count = 0;
-    if (add_entry(&index, QB_INDEX_INTEGER, position, QB_INDEX_ABSENT, QB_INDEX_ABSENT) < 0)
-        return NULL;
-    index.attribute = qb_ints(QB_INDEX_FIELDS, index.entries);
-    return call(qbpy_state_of_object(array), qbpy_operator.getitem, &array, &index);
+    const int64_t entry[QB_INDEX_FIELDS] = {QB_INDEX_INTEGER, position, QB_INDEX_ABSENT, QB_INDEX_ABSENT};
+    const qb_attribute index = qb_ints(QB_INDEX_FIELDS, entry);
+    return call(qbpy_state_of_object(array), qbpy_operator.getitem, &array, &index, 0, NULL);
 }

@@ -19,8 +19,7 @@ int qbpy_index_read(qbpy_state *state, PyObject *object, qbpy_index *out);
 void qbpy_index_release(qbpy_index *index);
 
 /* Calls a function with an INDEX parameter, which is its only one, on operands. */
-PyObject *qbpy_call_indexed(qbpy_state *state, const qb_function *function, PyObject *const *operands,
-                            PyObject *index);
+PyObject *qbpy_call_indexed(qbpy_state *state, const qb_function *function, PyObject *const *operands, PyObject *index);
 
 /* at.c: the attribute `at` of an array type. */
 PyObject *qbpy_at(PyObject *array, void *unused);

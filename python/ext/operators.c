@@ -227,7 +227,8 @@ static PyObject *round_array(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 static PyGetSetDef transposed = {"T", get_transposed, NULL, "The array with its axes reversed.", NULL};
-static PyGetSetDef at = {"at", qbpy_at, NULL, "Updates: x.at[index].set(values) is x with these elements changed.", NULL};
+static PyGetSetDef at = {"at", qbpy_at, NULL, "Updates: x.at[index].set(values) is x with these elements changed.",
+                         NULL};
 static PyMethodDef round_method = {"__round__", (PyCFunction)(void (*)(void))round_array, METH_FASTCALL,
                                    "__round__($self, /)\n--\n\nThe nearest integers, halves to even."};
 

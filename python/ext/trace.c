@@ -12,11 +12,6 @@ qbpy_trace *qbpy_current_trace(void)
     return current;
 }
 
-bool qbpy_is_tracing(void)
-{
-    return current != NULL;
-}
-
 /* ---- Lifting: from a tracer of any enclosing trace to a value of `trace` */
 
 PyObject *qbpy_tracer_escaped(qbpy_state *state, PyObject *object)
@@ -208,10 +203,13 @@ static PyObject *make_argument(qbpy_state *state, qbpy_trace *trace, PyObject *l
         int known = rank >= 0 && (dtype = PyObject_GetAttr(leaf, state->str_dtype)) != NULL
                         ? qbpy_dtype_from_object(state, dtype, &type.dtype)
                         : -1;
+        PyObject *is_weak = known < 0 ? NULL : PyObject_GetAttrString(leaf, "weak");
         Py_XDECREF(shape);
         Py_XDECREF(dtype);
-        if (known < 0)
+        if (!is_weak)
             return NULL;
+        weak = is_weak == Py_True;
+        Py_DECREF(is_weak);
         type.rank = rank;
     }
     qb_value value;

@@ -36,9 +36,6 @@ static inline bool qbpy_is_tracer(const qbpy_state *state, PyObject *object)
 /* The dtype and shape of a tracer. */
 void qbpy_tracer_type(PyObject *tracer, qb_type *out);
 
-/* Whether a trace is active on this thread. */
-bool qbpy_is_tracing(void);
-
 /* Records a call in the innermost active trace. operands[i]: NULL (absent), a TraceTensor, a Tensor, or a Python
  * number. */
 PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,

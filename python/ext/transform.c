@@ -279,6 +279,19 @@ static PyGetSetDef transform_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* As for functions, a copy is the object itself: what it holds never changes. */
+static PyObject *transform_same(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static PyMethodDef transform_methods[] = {
+    {"__copy__", transform_same, METH_NOARGS, NULL},
+    {"__deepcopy__", transform_same, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef transform_members[] = {
     {"__wrapped__", T_OBJECT, offsetof(qbpy_transform, fun), READONLY, NULL},
     {"impl", T_OBJECT, offsetof(qbpy_transform, impl), READONLY, NULL},
@@ -303,6 +316,7 @@ static PyType_Slot transform_slots[] = {
     {Py_tp_getattro, (void *)transform_getattro},
     {Py_tp_getset, transform_getset},
     {Py_tp_members, transform_members},
+    {Py_tp_methods, transform_methods},
     {0, NULL},
 };
 

@@ -128,6 +128,8 @@ int qbpy_flatten_prefix(qbpy_state *state, const qbpy_treedef *treedef, PyObject
 /* The keys on the way to a leaf as a tuple (dict keys, int positions, field names), and as text "params/layers/0/w"
  * ("" for a tree that is a leaf). qbpy_path_text leaves out the first `skip` keys. New references. */
 PyObject *qbpy_leaf_keys(const qbpy_treedef *treedef, int32_t leaf);
+/* The keys of all leaves, in order: a list of such tuples. New reference. */
+PyObject *qbpy_all_leaf_keys(const qbpy_treedef *treedef);
 PyObject *qbpy_path_text(PyObject *keys, Py_ssize_t skip);
 PyObject *qbpy_leaf_path(const qbpy_treedef *treedef, int32_t leaf);
 

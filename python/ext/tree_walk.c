@@ -74,6 +74,42 @@ PyObject *qbpy_leaf_keys(const qbpy_treedef *treedef, int32_t leaf)
     return tuple;
 }
 
+/* Appends the keys of every leaf below here to `out`; `way`: the keys that lead here. 0, or -1 with an exception. */
+static int collect_keys(walk *at, PyObject *way, PyObject *out)
+{
+    uint32_t word = *at->word++;
+    PyObject *const *objects = at->object;
+    at->object += qbpy_objects_of(word, objects);
+    if (qbpy_kind_of(word) == QBPY_LEAF) {
+        PyObject *keys = PyList_AsTuple(way);
+        int status = keys ? PyList_Append(out, keys) : -1;
+        Py_XDECREF(keys);
+        return status;
+    }
+    if (Py_EnterRecursiveCall(" while listing the leaves of a tree"))
+        return -1;
+    int status = 0;
+    for (int32_t i = 0; status == 0 && i < qbpy_count_of(word); i++) {
+        PyObject *key = child_key(word, objects, i);
+        status = key && PyList_Append(way, key) == 0 ? collect_keys(at, way, out) : -1;
+        Py_XDECREF(key);
+        if (status == 0)
+            status = PyList_SetSlice(way, PyList_GET_SIZE(way) - 1, PyList_GET_SIZE(way), NULL);
+    }
+    Py_LeaveRecursiveCall();
+    return status;
+}
+
+PyObject *qbpy_all_leaf_keys(const qbpy_treedef *treedef)
+{
+    walk at = {.word = treedef->words, .object = treedef->objects};
+    PyObject *way = PyList_New(0), *out = PyList_New(0);
+    if (!way || !out || collect_keys(&at, way, out) < 0)
+        Py_CLEAR(out);
+    Py_XDECREF(way);
+    return out;
+}
+
 PyObject *qbpy_path_text(PyObject *keys, Py_ssize_t skip)
 {
     PyObject *parts = PyList_New(0), *slash = PyUnicode_FromString("/");

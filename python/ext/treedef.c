@@ -203,14 +203,16 @@ static PyObject *tree_flatten_with_path(PyObject *module, PyObject *tree)
     qbpy_state *state = qbpy_state_of(module);
     qbpy_flat flat;
     PyObject *treedef = flatten_new(state, tree, &flat) == 0 ? qbpy_flat_treedef(state, &flat) : NULL;
-    PyObject *pairs = treedef ? PyList_New(flat.leaf_count) : NULL;
+    PyObject *keys = treedef ? qbpy_all_leaf_keys(structure_of(treedef)) : NULL;
+    PyObject *pairs = keys ? PyList_New(flat.leaf_count) : NULL;
     for (int32_t i = 0; pairs && i < flat.leaf_count; i++) {
-        PyObject *item = pair(qbpy_leaf_keys(structure_of(treedef), i), Py_NewRef(flat.leaves[i]));
+        PyObject *item = pair(Py_NewRef(PyList_GET_ITEM(keys, i)), Py_NewRef(flat.leaves[i]));
         if (!item)
             Py_CLEAR(pairs);
         else
             PyList_SET_ITEM(pairs, i, item);
     }
+    Py_XDECREF(keys);
     qbpy_flat_clear(&flat);
     return pair(pairs, treedef);
 }

@@ -9,12 +9,11 @@ A plain function over arrays is traced once, differentiated (any order, any mode
 Arrays are immutable, float64 unless asked otherwise, and follow NumPy's names and rules.
 """
 
-from . import _core, errors, tree
+from . import _core, errors, optim, tree  # noqa: F401
 from ._core import *  # noqa: F403
 from .arrays import *  # noqa: F403
 from .errors import *  # noqa: F403
+from .taylor import *  # noqa: F403
 from .transforms import *  # noqa: F403
-from .taylor import *  # noqa: F403, E402
-from . import optim  # noqa: E402, I001
 
 __version__ = _core.version

@@ -1,15 +1,12 @@
-"""Functions of arrays that give several arrays: split, meshgrid. Everything else is in functions.def, one result each."""
+"""Functions of arrays that give several arrays: split, meshgrid. Everything else is in functions.def, one result "
+"each."""
 
 import operator
 
 from . import _core
-from .staging import ARRAY_TYPES
+from .staging import ARRAY_TYPES, as_array
 
-__all__ = ["split", "meshgrid"]
-
-
-def _as_array(x):
-    return x if isinstance(x, ARRAY_TYPES) else _core.asarray(x)
+__all__ = ["meshgrid", "split"]
 
 
 def split(x, indices_or_sections, axis=0):
@@ -19,7 +16,7 @@ def split(x, indices_or_sections, axis=0):
         ([2, 5] gives x[:2], x[2:5], x[5:]); as in numpy.split.
     Also a method of arrays. ValueError where the extent is no multiple of n, or there is no such axis.
     """
-    x = _as_array(x)
+    x = as_array(x)
     rank = len(x.shape)
     place = operator.index(axis)
     if not -rank <= place < rank:
@@ -32,7 +29,9 @@ def split(x, indices_or_sections, axis=0):
         cuts = [operator.index(cut) for cut in indices_or_sections]
     else:
         if count < 1 or extent % count:
-            raise ValueError(f"split: axis {place} of shape {x.shape} has extent {extent}, which is not {count} equal parts")
+            raise ValueError(
+                f"split: axis {place} of shape {x.shape} has extent {extent}, which is not {count} equal parts"
+            )
         cuts = [extent // count * i for i in range(1, count)]
     whole = (slice(None),) * place
     return [x[(*whole, slice(start, stop))] for start, stop in zip([0, *cuts], [*cuts, extent], strict=True)]
@@ -43,11 +42,11 @@ def meshgrid(*arrays, indexing="xy"):
 
     indexing: "xy" gives shape (m, n, ...), the first vector along the second axis, as numpy.meshgrid does; "ij" gives
         shape (n, m, ...).
-    ValueError for another indexing, and for arrays of two axes or more.
+    Also a method of arrays. ValueError for another indexing, and for arrays of two axes or more.
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
-    arrays = [_as_array(x) for x in arrays]
+    arrays = [as_array(x) for x in arrays]
     for i, x in enumerate(arrays):
         if len(x.shape) > 1:
             raise ValueError(f"meshgrid: array {i} has shape {x.shape}; the coordinates along an axis are a vector")
@@ -68,4 +67,5 @@ def meshgrid(*arrays, indexing="xy"):
 
 for _type in ARRAY_TYPES:
     _type.split = split
+    _type.meshgrid = meshgrid
 del _type

@@ -1,7 +1,5 @@
 """Lowering: a function's compiled program to look at, without executing anything."""
 
-import inspect
-
 from . import _core
 from .staging import ShapeDtype, as_array, is_number, trace_call, with_statics
 
@@ -22,7 +20,8 @@ class Lowered:
         self._device = device
 
     def as_text(self):
-        """The program after dead-code elimination, folding and merging of equal nodes: one line a node, inputs named by path."""
+        """The program after dead-code elimination, folding and merging of equal nodes: one line a node, inputs "
+        "named by path."""
         return self.program.text()
 
     def compile(self):
@@ -42,7 +41,8 @@ class Lowered:
                 leaf = as_array(leaf, expected.dtype if is_number(leaf) else None)
                 if (leaf.shape, leaf.dtype) != (expected.shape, expected.dtype):
                     raise ValueError(
-                        f"compiled for {expected.dtype} of shape {expected.shape} at '{path}', got {leaf.dtype} of shape {leaf.shape}"
+                        f"compiled for {expected.dtype} of shape {expected.shape} at '{path}', got {leaf.dtype} of "
+                        f"shape {leaf.shape}"
                     )
                 inputs.append(leaf)
             return self.out_tree.unflatten(program.run(inputs))
@@ -52,6 +52,8 @@ class Lowered:
 
 def _argument_names(fun, args):
     """The names that messages and texts give to positional arguments."""
+    import inspect  # here, since it takes longer to import than the rest of the package
+
     try:
         bound = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):

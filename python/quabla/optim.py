@@ -1,11 +1,13 @@
 """First-order optimizers as pure functions of pytrees.
 
-An optimizer is a rule from (parameters, gradients, state) to (parameters, state). `update` is a compiled function: on arrays it
-is one fused program for the whole tree, inside a trace it becomes part of it. Parameters keep their dtype; the moments of
+An optimizer is a rule from (parameters, gradients, state) to (parameters, state). `update` is a compiled function: on
+arrays it
+is one fused program for the whole tree, inside a trace it becomes part of it. Parameters keep their dtype; the moments
+of
 float32 parameters are kept in float64.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from . import _core, tree
 from .transforms import jit
@@ -23,21 +25,33 @@ def _check_tree(params, grads):
     paths, structure = tree.flatten_with_path(params)
     leaves = tree.leaves(grads)
     if tree.structure(grads) != structure:
-        raise TypeError(f"update: gradients have the structure {tree.structure(grads)}, parameters {structure}")
+        raise TypeError(
+            f"update: gradients have the structure {tree.structure(grads)}, parameters {structure}; bool and integer "
+            f"leaves, "
+            "which have no gradient, are no parameters: pass them beside"
+        )
     for (path, param), g in zip(paths, leaves):
         where = "/".join(map(str, path)) or "the parameter"
         if isinstance(param, (bool, int, float)):
             raise TypeError(f"update: {where} is a Python number; make it an array (qb.array), so that it can change")
+        if isinstance(g, (bool, int, float)):
+            raise TypeError(f"update: the gradient of {where} is a Python number; make it an array (qb.array)")
+        if param.dtype.kind != "f":
+            raise ValueError(
+                f"update: {where} is {param.dtype}, which a step would round; convert it with astype(float64)"
+            )
         if g.dtype != param.dtype or g.shape != param.shape:
             raise ValueError(
-                f"update: the gradient of {where} is {g.dtype} of shape {g.shape}, the parameter {param.dtype} of shape {param.shape}"
+                f"update: the gradient of {where} is {g.dtype} of shape {g.shape}, the parameter {param.dtype} of "
+                f"shape {param.shape}"
             )
 
 
 def clip_by_global_norm(grads, max_norm):
     """Scales all gradients together so that their Euclidean norm is at most max_norm: (clipped, norm).
 
-    The norm is m sqrt(sum((g/m)^2)) with m the largest magnitude, so it neither overflows nor underflows. A norm that is not
+    The norm is m sqrt(sum((g/m)^2)) with m the largest magnitude, so it neither overflows nor underflows. A norm that
+    is not
     finite makes every clipped gradient NaN.
     """
     leaves = [g.astype(_core.float64) for g in tree.leaves(grads)]
@@ -72,7 +86,16 @@ class _Optimizer:
         Raises:
             TypeError: another structure. ValueError: a gradient of another shape or dtype; names the leaf.
         """
+        if not hasattr(state, "step"):
+            raise TypeError(f"update: expected the state that init or update returned, got {type(state).__name__}")
         return self._update(params, grads, state)
+
+    def __getstate__(self):  # the compiled update is made again where the optimizer is copied or unpickled
+        return {name: value for name, value in vars(self).items() if name != "_update"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._update = jit(self._rule)
 
     def _rate(self, step):
         """The learning rate after `step` completed updates."""
@@ -84,15 +107,13 @@ class _Optimizer:
 
 
 def _moments(params):
-    return tree.map(lambda p: _core.zeros(p.shape, _core.float64), params)
+    return tree.map(lambda p: _core.zeros(_core.asarray(p).shape, _core.float64), params)
 
 
-class AdamState(NamedTuple):
+class AdamState(namedtuple("AdamState", ("step", "m", "v"))):
     """Completed updates, and the decaying means of gradients (m) and of their squares (v), float64."""
 
-    step: Any
-    m: Any
-    v: Any
+    __slots__ = ()
 
 
 class Adam(_Optimizer):
@@ -151,15 +172,15 @@ class AdamW(Adam):
         return rate * self.weight_decay * param
 
 
-class SGDState(NamedTuple):
+class SGDState(namedtuple("SGDState", ("step", "velocity"))):
     """Completed updates, and the velocity (None without momentum), float64."""
 
-    step: Any
-    velocity: Any
+    __slots__ = ()
 
 
 class SGD(_Optimizer):
-    """Stochastic gradient descent, with momentum: v = momentum v + g, and a step along v, or along g + momentum v (Nesterov)."""
+    """Stochastic gradient descent, with momentum: v = momentum v + g, and a step along v, or along g + momentum v "
+    "(Nesterov)."""
 
     def __init__(self, learning_rate=1e-2, momentum=0.0, nesterov=False, clip_norm=None):
         _check("momentum", momentum, 0 <= momentum < 1, "in [0, 1)")

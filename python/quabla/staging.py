@@ -1,8 +1,11 @@
 """From a Python function and arguments to a graph: tracing once per signature, and the table of caches.
 
-Every transform is a rule `impl(fun, args, kwargs)` that runs under a trace: it stages `fun` on the shapes of its arguments
-(`stage`), rewrites the graph, and applies the result to the arguments. A call on concrete arrays opens a trace for it and
-compiles what the rule leaves (`build`); a call on tracers is part of the trace that is there. So transforms compose without
+Every transform is a rule `impl(fun, args, kwargs)` that runs under a trace: it stages `fun` on the shapes of its
+arguments
+(`stage`), rewrites the graph, and applies the result to the arguments. A call on concrete arrays opens a trace for it
+and
+compiles what the rule leaves (`build`); a call on tracers is part of the trace that is there. So transforms compose
+without
 knowing one another.
 """
 
@@ -20,7 +23,8 @@ NUMBER_TYPES = (bool, int, float)
 STAGES_KEPT = 8  # traced graphs per function; programs are bounded by max_traces
 
 
-# ---------------------------------------------------------------------------------------------------- caches by function
+# ---------------------------------------------------------------------------------------------------- caches by
+# function
 
 
 class _Table:
@@ -34,13 +38,13 @@ class _Table:
         found = self._held.get(id(key))
         if found is not None and found[0]() is key:
             return found[1]
-        held = self._held
+        held, identity = self._held, id(key)
         try:
-            reference = weakref.ref(key, lambda _, i=id(key): held.pop(i, None))
+            reference = weakref.ref(key, lambda _: held.pop(identity, None))
         except TypeError:
             return {}
         value = {}
-        held[id(key)] = (reference, value)
+        held[identity] = (reference, value)
         return value
 
 
@@ -48,7 +52,8 @@ _table = _Table()
 
 
 def _identity(fun):
-    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one before."""
+    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one "
+    "before."""
     if isinstance(fun, Transform):
         return fun.cache, None
     owner = getattr(fun, "__self__", None)
@@ -68,13 +73,14 @@ def cache_for(fun, configuration, max_traces=8):
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------- staging
+# ---------------------------------------------------------------------------------------------------------------
+# staging
 
 
 class ShapeDtype:
     """The shape and dtype of an array, without elements: an argument of `lower`, or a leaf of one."""
 
-    __slots__ = ("shape", "dtype")
+    __slots__ = ("dtype", "shape")
     weak = False
 
     def __init__(self, shape, dtype=None):
@@ -91,6 +97,16 @@ class ShapeDtype:
         return hash((self.shape, self.dtype))
 
 
+class Example(ShapeDtype):
+    """What vmap traces with: one example of an array. It is weak (made of Python numbers only) where the array is."""
+
+    __slots__ = ("weak",)
+
+    def __init__(self, shape, dtype, weak):
+        super().__init__(shape, dtype)
+        self.weak = weak
+
+
 class Stage:
     """A traced function: its graph over the array leaves of its arguments, then over what it captured.
 
@@ -100,7 +116,7 @@ class Stage:
     derived   graphs made from this one, by what was asked for
     """
 
-    __slots__ = ("graph", "captures", "out_tree", "aux_tree", "derived")
+    __slots__ = ("aux_tree", "captures", "derived", "graph", "out_tree")
 
     def __init__(self, graph, captures, out_tree, aux_tree):
         self.graph = graph
@@ -136,16 +152,23 @@ def _leaf_key(leaf):
     return (leaf.shape, leaf.dtype, leaf.weak)
 
 
+def _describe(result):
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+
+
 def split_result(result, has_aux, name):
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"{name} with has_aux=True: the function must return a pair (out, aux), got {type(result).__name__}")
+        raise TypeError(
+            f"{name} with has_aux=True: the function must return a pair (out, aux), got {_describe(result)}"
+        )
     return result
 
 
 def flatten_result(result, name):
-    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its path."""
+    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its "
+    "path."""
     leaves, treedef = _core.tree_flatten(result)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, ARRAY_TYPES) and not is_number(leaf):
@@ -182,7 +205,8 @@ def trace_call(call, arrays, names=None, has_aux=False, name="trace"):
 def stage(fun, leaves, treedef, has_aux=False, name="jit", statics=None):
     """Traces fun(*args, **kwargs), where (args, kwargs) has the structure `treedef` and the given leaves.
 
-    Arrays (anything with shape and dtype) become tracers; numbers are static. Remembered per signature, unless the function
+    Arrays (anything with shape and dtype) become tracers; numbers are static. Remembered per signature, unless the
+    function
     captured tracers: those belong to the call at hand.
     """
     stages = cache_for(fun, ("stage", has_aux)).stages

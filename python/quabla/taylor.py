@@ -1,4 +1,5 @@
-"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says how)."""
+"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says "
+"how)."""
 
 import functools
 import math
@@ -44,7 +45,8 @@ def _jet_impl(fun, args, kwargs):
             term = as_array(term, leaf.dtype if is_number(term) else None)
             if term.shape != leaf.shape or term.dtype != leaf.dtype:
                 raise ValueError(
-                    f"jet: a term of order {k + 1} is {term.dtype} of shape {term.shape}, its primal {leaf.dtype} of shape {leaf.shape}"
+                    f"jet: a term of order {k + 1} is {term.dtype} of shape {term.shape}, its primal {leaf.dtype} of "
+                    f"shape {leaf.shape}"
                 )
             row.append(term)
     out = _propagate(staged, leaves, rows, order)
@@ -59,7 +61,8 @@ def jet(fun, primals, series):
     Args:
         fun: a function of arrays (pytrees).
         primals: a tuple: where the path is at t = 0.
-        series: a tuple with, for each primal, the list of the path's derivatives at t = 0: [x', x'', ...]; all of one length n.
+        series: a tuple with, for each primal, the list of the path's derivatives at t = 0: [x', x'', ...]; all of one
+        length n.
 
     Returns:
         (out, [out', out'', ...]): value and the n derivatives of fun along the path, each with the structure of out.
@@ -79,7 +82,9 @@ def _derivatives_impl(fun, args, kwargs, *, order):
     (x,) = args
     x = as_array(x, _core.float64 if is_number(x) else None)
     if x.shape or x.dtype.kind != "f":
-        raise ValueError(f"derivatives: x must be a floating scalar, got {x.dtype} of shape {x.shape}; map over an array with vmap")
+        raise ValueError(
+            f"derivatives: x must be a floating scalar, got {x.dtype} of shape {x.shape}; map over an array with vmap"
+        )
     staged = stage(fun, [x], _core.tree_structure(((x,), {})), False, "derivatives")
     row = [x, *([_core.ones((), x.dtype)] if order else []), *[None] * (order - 1)]
     out = _propagate(staged, [x], [row], order)
@@ -89,7 +94,8 @@ def _derivatives_impl(fun, args, kwargs, *, order):
 def derivatives(fun, x, order):
     """(f(x), f'(x), ..., f^(order)(x)) of a function of one scalar; fun may return any pytree of arrays.
 
-    By Taylor mode, whose cost grows with the square of the order. Use vmap for many points; differentiate the result by any transform.
+    By Taylor mode, whose cost grows with the square of the order. Use vmap for many points; differentiate the result
+    by any transform.
     """
     if isinstance(order, bool) or not isinstance(order, int) or order < 0:
         raise ValueError(f"derivatives: order must be an int of at least 0, got {order!r}")
@@ -127,13 +133,15 @@ def _directions(array, count, first):
 
 @decorator
 def laplacian(fun, argnums=0):
-    """The Laplacian of fun: the sum of its second derivatives by each element of the selected arguments (the Hessian's trace).
+    """The Laplacian of fun: the sum of its second derivatives by each element of the selected arguments (the Hessian's
+    trace).
 
     Args:
         fun: a function whose results are floating arrays (usually a scalar); the Laplacian of each element is returned.
         argnums: position, or tuple of positions, of the arguments to differentiate by.
 
-    One forward pass that carries value, gradient and Laplacian: the second-order streams of all directions are one. Composes with
+    One forward pass that carries value, gradient and Laplacian: the second-order streams of all directions are one.
+    Composes with
     vmap (many points), grad (training), jit.
     """
     nums = check_argnums(argnums, "laplacian")

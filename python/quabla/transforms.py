@@ -8,7 +8,7 @@ import functools
 from . import _core
 from .lowering import lower
 from .staging import (
-    ARRAY_TYPES,
+    Example,
     ShapeDtype,
     Transform,
     as_array,
@@ -19,7 +19,18 @@ from .staging import (
 )
 
 __all__ = [
-    "grad", "value_and_grad", "jvp", "vjp", "linearize", "jacobian", "jacfwd", "jacrev", "hessian", "vmap", "jit", "ShapeDtype",
+    "ShapeDtype",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linearize",
+    "value_and_grad",
+    "vjp",
+    "vmap",
 ]  # fmt: skip
 
 
@@ -41,7 +52,8 @@ def _is_floating(leaf):
     return leaf.dtype.kind == "f"
 
 
-# ------------------------------------------------------------------------------------------ choosing what to differentiate
+# ------------------------------------------------------------------------------------------ choosing what to
+# differentiate
 
 
 def check_argnums(argnums, name):
@@ -58,7 +70,9 @@ def _resolve_argnums(nums, count, name):
     resolved = [num + count if num < 0 else num for num in nums]
     for num, given in zip(resolved, nums):
         if not 0 <= num < count:
-            raise ValueError(f"{name}: argnums contains {given}, but the function was called with {count} positional arguments")
+            raise ValueError(
+                f"{name}: argnums contains {given}, but the function was called with {count} positional arguments"
+            )
     if len(set(resolved)) != len(resolved):
         raise ValueError(f"{name}: argnums {nums} names an argument twice")
     return resolved
@@ -107,7 +121,8 @@ class Selected:
         return tuple(trees) if isinstance(argnums, tuple) else trees[0]
 
 
-# ------------------------------------------------------------------------------------------------------------- gradients
+# -------------------------------------------------------------------------------------------------------------
+# gradients
 
 
 def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_value):
@@ -115,7 +130,8 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
     staged = stage(fun, chosen.leaves, chosen.treedef, has_aux, name)
     if staged.out_tree.num_leaves != 1 or staged.out_tree != _LEAF:
         raise ValueError(
-            f"{name} requires a scalar output, got the structure {staged.out_tree}: return one scalar (sum or mean of the parts; "
+            f"{name} requires a scalar output, got the structure {staged.out_tree}: return one scalar (sum or mean "
+            f"of the parts; "
             "has_aux=True for values beside it), or use jacobian or vjp"
         )
     graph = staged.derive(("gradient", chosen.wrt), lambda: staged.graph.gradient(chosen.wrt))
@@ -144,17 +160,21 @@ def grad(fun, argnums=0, has_aux=False):
 
     Args:
         fun: a function of pytrees whose result is a floating scalar (rank 0), or a pair (scalar, aux) with has_aux.
-        argnums: position, or tuple of positions, of the arguments to differentiate by; negative ones count from the end.
+        argnums: position, or tuple of positions, of the arguments to differentiate by; negative ones count from the
+        end.
         has_aux: whether fun returns (out, aux); aux comes back beside the gradients, from the same program.
 
     Returns:
-        A function of the same arguments that returns the gradients: structures like the selected arguments, each leaf with its
-        argument's shape and dtype, None for bool and integer leaves; a tuple of them if argnums is one; (gradients, aux) with has_aux.
+        A function of the same arguments that returns the gradients: structures like the selected arguments, each leaf
+        with its
+        argument's shape and dtype, None for bool and integer leaves; a tuple of them if argnums is one; (gradients,
+        aux) with has_aux.
 
     Raises:
         ValueError: the result is not a scalar, or argnums does not fit the call.
 
-    Reverse mode, at the cost of a few evaluations of fun whatever the number of inputs; forward mode where the one selected
+    Reverse mode, at the cost of a few evaluations of fun whatever the number of inputs; forward mode where the one
+    selected
     leaf is a scalar.
     """
     return _gradient(fun, argnums, has_aux, "grad", False)
@@ -167,34 +187,40 @@ def value_and_grad(fun, argnums=0, has_aux=False):
 
 
 def _fitted(flatten, treedef, tree, name):
-    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong structure."""
+    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong "
+    "structure."""
     try:
         return flatten(treedef, tree, name)
     except ValueError as error:
         raise TypeError(str(error)) from None
 
 
-# ------------------------------------------------------------------------------------------------- forward mode, products
+# ------------------------------------------------------------------------------------------------- forward mode,
+# products
 
 
 def _match_leaves(given, like, treedef, what, name):
-    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer arrays."""
+    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer "
+    "arrays."""
     pairs = _fitted(_core.tree_flatten_up_to, treedef, given, name)
+
+    def where(i):
+        path = _core.tree_leaf_path(treedef, i)
+        return f" at '{path}'" if path else ""
+
     matched = []
     for i, (leaf, array) in enumerate(zip(pairs, like)):
-        path = _core.tree_leaf_path(treedef, i)
-        where = f" at '{path}'" if path else ""
         if not _is_floating(array):
             if leaf is not None:
-                raise TypeError(f"{name}: the {what}{where} belongs to a {array.dtype} array and must be None")
+                raise TypeError(f"{name}: the {what}{where(i)} belongs to a {array.dtype} array and must be None")
             matched.append(None)
             continue
         if leaf is None:
-            raise TypeError(f"{name}: the {what}{where} is None, but belongs to a {array.dtype} array")
+            raise TypeError(f"{name}: the {what}{where(i)} is None, but belongs to a {array.dtype} array")
         leaf = as_array(leaf, array.dtype if is_number(leaf) else None)
         if leaf.shape != array.shape or leaf.dtype != array.dtype:
             raise ValueError(
-                f"{name}: the {what}{where} is {leaf.dtype} of shape {leaf.shape}, but must be like its array: "
+                f"{name}: the {what}{where(i)} is {leaf.dtype} of shape {leaf.shape}, but must be like its array: "
                 f"{array.dtype} of shape {array.shape}"
             )
         matched.append(leaf)
@@ -229,7 +255,8 @@ def jvp(fun, primals, tangents, has_aux=False):
 
     Args:
         primals: a tuple (or list) with one entry for each argument of fun.
-        tangents: the same structure; each leaf has the shape and dtype of its primal (Python numbers adopt them), None for bool
+        tangents: the same structure; each leaf has the shape and dtype of its primal (Python numbers adopt them), None
+        for bool
             and integer primals.
 
     Returns:
@@ -251,7 +278,8 @@ def jvp(fun, primals, tangents, has_aux=False):
 
 
 class _Split:
-    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what comes later."""
+    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what "
+    "comes later."""
 
     def __init__(self, graph, late_inputs, early_outputs):
         self.early, self.late = graph.split(late_inputs, early_outputs)
@@ -292,8 +320,10 @@ def vjp(fun, *primals, has_aux=False):
     """Reverse mode: the value of fun at the primals, and the function that pulls cotangents back.
 
     Returns:
-        (out, vjp_fun), or (out, vjp_fun, aux) with has_aux. vjp_fun(ct) takes a cotangent with the structure, shapes and dtypes of
-        out (None for its bool and integer leaves) and returns a tuple with one entry for each primal: None for bool and integer
+        (out, vjp_fun), or (out, vjp_fun, aux) with has_aux. vjp_fun(ct) takes a cotangent with the structure, shapes
+        and dtypes of
+        out (None for its bool and integer leaves) and returns a tuple with one entry for each primal: None for bool
+        and integer
         leaves, zeros where out does not depend on the primal. fun is evaluated once; vjp_fun may be called many times.
     """
     staged, split, results, leaves, treedef = _linearized(fun, primals, has_aux, "vjp", "vjp")
@@ -316,7 +346,8 @@ def linearize(fun, *primals):
     """The value of fun at the primals, and its derivative there as a linear function of tangents.
 
     Returns:
-        (out, jvp_fun); jvp_fun(*tangents) gives the tangent of out. fun is evaluated once; what the derivative needs of it is
+        (out, jvp_fun); jvp_fun(*tangents) gives the tangent of out. fun is evaluated once; what the derivative needs
+        of it is
         kept.
     """
     staged, split, results, leaves, treedef = _linearized(fun, primals, False, "linearize", "jvp")
@@ -330,7 +361,8 @@ def linearize(fun, *primals):
     return staged.out_tree.unflatten(out_leaves), jvp_fun
 
 
-# ------------------------------------------------------------------------------------------------------ dense derivatives
+# ------------------------------------------------------------------------------------------------------ dense
+# derivatives
 
 
 def _basis(array):
@@ -415,9 +447,11 @@ def _jacobian(fun, argnums, mode, name):
 
 @decorator
 def jacobian(fun, argnums=0):
-    """The Jacobian: for each floating leaf of the result and of the selected arguments, the block [*out.shape, *in.shape].
+    """The Jacobian: for each floating leaf of the result and of the selected arguments, the block [*out.shape,
+    *in.shape].
 
-    Reverse mode when the results have fewer elements than the selected arguments, forward mode otherwise. The result has the
+    Reverse mode when the results have fewer elements than the selected arguments, forward mode otherwise. The result
+    has the
     structure of fun's result, with the selected arguments' structure at each leaf.
     """
     return _jacobian(fun, argnums, None, "jacobian")
@@ -441,14 +475,15 @@ def hessian(fun, argnums=0):
     return jacfwd(grad(fun, argnums), argnums)
 
 
-# ------------------------------------------------------------------------------------------------------------------- vmap
+# -------------------------------------------------------------------------------------------------------------------
+# vmap
 
 
 def _axis_of(axis, rank, what, shape):
     if isinstance(axis, bool) or not isinstance(axis, int):
-        raise TypeError(f"vmap: {what}: an axis must be an int or None, got {axis!r}")
+        raise TypeError(f"vmap: {what()}: an axis must be an int or None, got {axis!r}")
     if not -rank <= axis < rank:
-        raise ValueError(f"vmap: {what}: axis {axis} is out of range for shape {shape}")
+        raise ValueError(f"vmap: {what()}: axis {axis} is out of range for shape {shape}")
     return axis % rank
 
 
@@ -456,7 +491,10 @@ def _in_axes_by_leaf(args, kwargs, in_axes):
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise ValueError(f"vmap: in_axes has {len(in_axes)} entries, but the function was called with {len(args)} positional arguments")
+        raise ValueError(
+            f"vmap: in_axes has {len(in_axes)} entries, but the function was called with {len(args)} positional "
+            f"arguments"
+        )
     treedef = _core.tree_structure((args, kwargs))
     axes = _fitted(_core.tree_flatten_prefix, treedef, (in_axes, 0), "vmap")
     return treedef, axes
@@ -464,13 +502,18 @@ def _in_axes_by_leaf(args, kwargs, in_axes):
 
 def _map_inputs(leaves, axes, treedef):
     """The leaves with their mapped axis first, the stand-ins for one example, and the size of the mapped axis."""
-    size, size_path = None, None
+    size, sized = None, None
     arrays, examples = [], []
+
+    def path(i):  # in messages only: to find one takes a walk over the tree
+        return _core.tree_leaf_path(treedef, i)
+
     for i, (leaf, axis) in enumerate(zip(leaves, axes)):
-        path = _core.tree_leaf_path(treedef, i)
         if is_number(leaf):
             if axis is not None:
-                raise ValueError(f"vmap: '{path}' is a Python number and cannot be mapped: its in_axes entry must be None")
+                raise ValueError(
+                    f"vmap: '{path(i)}' is a Python number and cannot be mapped: its in_axes entry must be None"
+                )
             arrays.append(leaf)
             examples.append(leaf)
             continue
@@ -480,14 +523,16 @@ def _map_inputs(leaves, axes, treedef):
             examples.append(leaf)
             continue
         if not leaf.shape:
-            raise ValueError(f"vmap: '{path}' is a scalar and has no axis to map: its in_axes entry must be None")
-        axis = _axis_of(axis, len(leaf.shape), f"in_axes of '{path}'", leaf.shape)
+            raise ValueError(f"vmap: '{path(i)}' is a scalar and has no axis to map: its in_axes entry must be None")
+        axis = _axis_of(axis, len(leaf.shape), lambda i=i: f"in_axes of '{path(i)}'", leaf.shape)
         if size is None:
-            size, size_path = leaf.shape[axis], path
+            size, sized = leaf.shape[axis], i
         elif leaf.shape[axis] != size:
-            raise ValueError(f"vmap: mapped axes differ in size: '{size_path}' has {size}, '{path}' has {leaf.shape[axis]}")
+            raise ValueError(
+                f"vmap: mapped axes differ in size: '{path(sized)}' has {size}, '{path(i)}' has {leaf.shape[axis]}"
+            )
         arrays.append(_core.moveaxis(leaf, axis, 0) if axis else leaf)
-        examples.append(ShapeDtype(leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype))
+        examples.append(Example(leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype, leaf.weak))
     if size is None:
         raise ValueError("vmap: nothing is mapped: at least one entry of in_axes must be an int and belong to an array")
     return arrays, examples, size
@@ -499,16 +544,20 @@ def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes):
     arrays, examples, size = _map_inputs(leaves, axes, treedef)
     staged = stage(fun, examples, treedef, False, "vmap")
     inputs = [leaf for leaf in arrays if not is_number(leaf)]
-    mapped = [isinstance(example, ShapeDtype) for example in examples if not is_number(example)]
+    mapped = [isinstance(example, Example) for example in examples if not is_number(example)]
     captured = staged.captures
     outputs, is_mapped = staged.graph.apply_vmap(inputs + captured, mapped + [False] * len(captured), size)
     out_by_leaf = _fitted(_core.tree_flatten_prefix, staged.out_tree, out_axes, "vmap")
     results = []
     for i, (output, varies, axis) in enumerate(zip(outputs, is_mapped, out_by_leaf)):
-        what = f"out_axes of '{_core.tree_leaf_path(staged.out_tree, i)}'"
+
+        def what(i=i):
+            path = _core.tree_leaf_path(staged.out_tree, i)
+            return f"out_axes of '{path}'" if path else "out_axes"
+
         if axis is None:
             if varies:
-                raise ValueError(f"vmap: {what} is None, but that result differs between examples")
+                raise ValueError(f"vmap: {what()} is None, but that result differs between examples")
             results.append(output)
             continue
         if not varies:
@@ -531,10 +580,13 @@ def vmap(fun, in_axes=0, out_axes=0):
     """fun over a batch: one call, each operation over all examples.
 
     Args:
-        in_axes: the axis of each argument to map over, None for arguments that all examples share; an int for all arguments,
-            or a tuple with one entry (an int, None, or a tree of them that is a prefix of the argument) for each. Keyword arguments
+        in_axes: the axis of each argument to map over, None for arguments that all examples share; an int for all
+        arguments,
+            or a tuple with one entry (an int, None, or a tree of them that is a prefix of the argument) for each.
+            Keyword arguments
             are mapped over axis 0. Python numbers cannot be mapped.
-        out_axes: where the axis of examples goes in each result (an int, or a prefix tree of the result); None returns a result
+        out_axes: where the axis of examples goes in each result (an int, or a prefix tree of the result); None returns
+        a result
             that is the same for all examples as it is.
 
     Raises:
@@ -544,7 +596,8 @@ def vmap(fun, in_axes=0, out_axes=0):
     return Transform(fun, impl, build, cache_for(fun, ("vmap", _hashable(in_axes), _hashable(out_axes))))
 
 
-# -------------------------------------------------------------------------------------------------------------------- jit
+# --------------------------------------------------------------------------------------------------------------------
+# jit
 
 
 def _jit_impl(fun, args, kwargs, *, static_argnums, static_argnames):
@@ -562,9 +615,14 @@ def _jit_impl(fun, args, kwargs, *, static_argnums, static_argnames):
 
 
 def _static_positions(fun, static_argnums, static_argnames):
-    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows it."""
-    nums = static_argnums if isinstance(static_argnums, tuple) else (static_argnums,)
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows "
+    "it."""
+    nums = tuple(static_argnums) if isinstance(static_argnums, (tuple, list)) else (static_argnums,)
+    names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+    if any(isinstance(num, bool) or not isinstance(num, int) for num in nums):
+        raise TypeError(f"jit: static_argnums must be an int or a tuple of ints, got {static_argnums!r}")
+    if not isinstance(names, (tuple, list, set, frozenset)) or any(not isinstance(name, str) for name in names):
+        raise TypeError(f"jit: static_argnames must be a name or a tuple of names, got {static_argnames!r}")
     if not nums and not names:
         return (), frozenset()
     import inspect
@@ -574,6 +632,12 @@ def _static_positions(fun, static_argnums, static_argnames):
     except (TypeError, ValueError):
         return nums, frozenset(names)
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    spread = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for num in nums:
+        if not spread and not -len(positional) <= num < len(positional):
+            raise ValueError(
+                f"jit: static_argnums contains {num}, but {fun!r} has {len(positional)} positional parameters"
+            )
     for name in names:
         if name not in [p.name for p in parameters] and not any(p.kind is p.VAR_KEYWORD for p in parameters):
             raise ValueError(f"jit: static_argnames contains {name!r}, which is not a parameter of {fun!r}")
@@ -591,7 +655,8 @@ def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8):
         static_argnums, static_argnames: arguments passed to fun as they are; hashable, part of the signature.
         max_traces: programs kept; one more evicts the least recently used, with a RetraceWarning.
 
-    The signature is the structure of the arguments, shape and dtype of each array, and the value of each Python number. The
+    The signature is the structure of the arguments, shape and dtype of each array, and the value of each Python
+    number. The
     result has a method lower(*args, **kwargs): see Lowered.
     """
     device = _core.check_device("cpu" if device is None else device)

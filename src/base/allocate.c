@@ -95,13 +95,6 @@ void qb_free_aligned(void *memory)
         free(block);
 }
 
-char *qb_duplicate_text(const char *text)
-{
-    size_t size = strlen(text) + 1;
-    char *copy = qb_allocate(size);
-    return copy ? memcpy(copy, text, size) : NULL;
-}
-
 bool qb_grow(void **array, size_t element_size, int32_t count, int32_t *capacity, int32_t extra)
 {
     if (count > INT32_MAX / 2 - extra)

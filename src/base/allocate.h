@@ -15,7 +15,6 @@ void *qb_reallocate(void *memory, size_t size);      /* on failure `memory` stay
 void *qb_allocate_aligned(size_t size);              /* on a 64-byte boundary; freed by qb_free_aligned */
 void qb_free(void *memory);
 void qb_free_aligned(void *memory);
-char *qb_duplicate_text(const char *text);
 
 /* For tests: the n-th allocation from now fails (1 is the next), and only that one; 0 switches this off. */
 void qb_allocate_fail_at(int64_t n);

@@ -19,12 +19,19 @@ _Static_assert(sizeof dtypes / sizeof *dtypes == QB_DTYPE_COUNT, "quabla.h and d
 
 const char *qb_dtype_name(qb_dtype dtype)
 {
-    return dtypes[dtype].name;
+    return qb_dtype_exists(dtype) ? dtypes[dtype].name : "no dtype";
 }
 
 size_t qb_dtype_size(qb_dtype dtype)
 {
-    return dtypes[dtype].size;
+    return qb_dtype_exists(dtype) ? dtypes[dtype].size : 0;
+}
+
+qb_status qb_dtype_check(qb_dtype dtype)
+{
+    return qb_dtype_exists(dtype) ? QB_OK
+                                  : qb_fail(QB_ERROR_VALUE, "%d is no dtype: they go from 0 to %d (enum qb_dtype)",
+                                            (int)dtype, QB_DTYPE_COUNT - 1);
 }
 
 char qb_dtype_kind(qb_dtype dtype)

@@ -4,6 +4,14 @@
 
 #include "quabla/quabla.h"
 
+static inline bool qb_dtype_exists(qb_dtype dtype)
+{
+    return (unsigned)dtype < QB_DTYPE_COUNT;
+}
+
+/* QB_ERROR_VALUE for a number that is no dtype. */
+qb_status qb_dtype_check(qb_dtype dtype);
+
 /* 'b' bool, 'i' signed, 'u' unsigned integer, 'f' floating */
 char qb_dtype_kind(qb_dtype dtype);
 

@@ -30,6 +30,7 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
 qb_status qb_tensor_create(qb_dtype dtype, int rank, const int64_t *shape, const void *data, qb_tensor **out)
 {
     int64_t size;
+    QB_TRY(qb_dtype_check(dtype));
     QB_TRY(qb_shape_size(rank, shape, qb_dtype_size(dtype), &size));
     size_t header = (sizeof(qb_tensor) + (size_t)rank * sizeof(int64_t) + 63) / 64 * 64;
     size_t bytes = (size_t)size * qb_dtype_size(dtype);

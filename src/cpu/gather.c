@@ -69,16 +69,36 @@ static inline int64_t position(int64_t index, int64_t extent, bool clamp)
 }
 
 /* The first element that an entry addresses, from the beginning of its block; -1: none. */
-static inline int64_t place(const layout *l, int count, int64_t entry)
+static inline int64_t place(const layout *l, int64_t entry)
 {
     int64_t offset = 0;
-    for (int k = 0; k < count; k++) {
+    for (int k = 0; k < l->count; k++) {
         int64_t i = position(l->index[k][entry], l->extent[k], l->clamp);
         if (i < 0)
             return -1;
         offset += i * l->stride[k];
     }
     return offset;
+}
+
+/* Entries are taken in groups: first their places, which asks the memory for all of them at once, then the elements. */
+enum { GROUP = 32 };
+
+static inline int find_places(const layout *l, int64_t first, int64_t limit, const char *memory, int64_t *places)
+{
+    int count = limit - first < GROUP ? (int)(limit - first) : GROUP;
+    if (l->count == 1)
+        for (int e = 0; e < count; e++) {
+            int64_t i = position(l->index[0][first + e], l->extent[0], l->clamp);
+            places[e] = i < 0 ? -1 : i * l->stride[0];
+        }
+    else
+        for (int e = 0; e < count; e++)
+            places[e] = place(l, first + e);
+    for (int e = 0; e < count; e++)
+        if (places[e] >= 0)
+            __builtin_prefetch(memory + (size_t)places[e] * l->size);
+    return count;
 }
 
 /* ---- Reading */
@@ -94,44 +114,36 @@ static char *read_walked(const layout *l, int axis, const char *source, char *ta
     return target;
 }
 
-/* Runs of `row` bytes alone. Compiled for the common sizes, so that copying one is a move. */
-static inline __attribute__((always_inline)) void read_rows(const layout *l, int count, int64_t first,
-                                                            const char *source, char *target, size_t size, size_t row)
+/* Runs of `row` bytes. Compiled for the common sizes, so that copying one is a move. */
+static inline __attribute__((always_inline)) void read_rows(int count, const int64_t *places, const char *source,
+                                                            char *target, size_t size, size_t row)
 {
-    for (int64_t e = 0; e < l->entries; e++, target += row) {
-        int64_t from = place(l, count, first + e);
-        if (from >= 0)
-            memcpy(target, source + (size_t)from * size, row);
+    for (int e = 0; e < count; e++, target += row)
+        if (places[e] >= 0)
+            memcpy(target, source + (size_t)places[e] * size, row);
         else
             memset(target, 0, row);
-    }
 }
 
-/* All entries of one outer position. */
+/* All entries of one outer position; `first` is the first of them. */
 static void read_block(const layout *l, int64_t first, const char *source, char *target)
 {
-    size_t row = (size_t)l->run * l->size;
-    if (l->walked == 0 && l->run == 1 && l->size == 8) {
-        if (l->count == 1)
-            read_rows(l, 1, first, source, target, 8, 8);
+    int64_t places[GROUP], limit = first + l->entries;
+    size_t row = (size_t)l->chunk * l->size;
+    for (int count; first < limit; first += count, target += (size_t)count * row) {
+        count = find_places(l, first, limit, source, places);
+        if (l->walked > 0)
+            for (int e = 0; e < count; e++)
+                if (places[e] >= 0)
+                    (void)read_walked(l, l->walked - 1, source + (size_t)places[e] * l->size, target + (size_t)e * row);
+                else
+                    memset(target + (size_t)e * row, 0, row);
+        else if (row == 8 && l->size == 8)
+            read_rows(count, places, source, target, 8, 8);
+        else if (row == 4 && l->size == 4)
+            read_rows(count, places, source, target, 4, 4);
         else
-            read_rows(l, l->count, first, source, target, 8, 8);
-    } else if (l->walked == 0 && l->run == 1 && l->size == 4) {
-        if (l->count == 1)
-            read_rows(l, 1, first, source, target, 4, 4);
-        else
-            read_rows(l, l->count, first, source, target, 4, 4);
-    } else if (l->walked == 0) {
-        read_rows(l, l->count, first, source, target, l->size, row);
-    } else {
-        row = (size_t)l->chunk * l->size;
-        for (int64_t e = 0; e < l->entries; e++, target += row) {
-            int64_t from = place(l, l->count, first + e);
-            if (from >= 0)
-                (void)read_walked(l, l->walked - 1, source + (size_t)from * l->size, target);
-            else
-                memset(target, 0, row);
-        }
+            read_rows(count, places, source, target, l->size, row);
     }
 }
 
@@ -167,42 +179,46 @@ static const char *write_walked(const layout *l, qb_lane_kernel combine, int axi
     return source;
 }
 
-static inline __attribute__((always_inline)) void set_rows(const layout *l, int64_t first, const char *source,
+static inline __attribute__((always_inline)) void set_rows(int count, const int64_t *places, const char *source,
                                                            char *target, size_t size, size_t row)
 {
-    for (int64_t e = 0; e < l->entries; e++, source += row) {
-        int64_t to = place(l, l->count, first + e);
-        if (to >= 0)
-            memcpy(target + (size_t)to * size, source, row);
-    }
+    for (int e = 0; e < count; e++, source += row)
+        if (places[e] >= 0)
+            memcpy(target + (size_t)places[e] * size, source, row);
 }
 
 /* Sums of single floating elements, the common case of a gradient, without a call for each. */
 #define ADD_ELEMENTS(type)                                                                                             \
-    for (int64_t e = 0; e < l->entries; e++) {                                                                         \
-        int64_t to = place(l, l->count, first + e);                                                                    \
-        if (to >= 0)                                                                                                   \
-            ((type *)target)[to] += ((const type *)source)[e];                                                         \
-    }
+    for (int e = 0; e < count; e++)                                                                                    \
+        if (places[e] >= 0)                                                                                            \
+            ((type *)(void *)target)[places[e]] += ((const type *)(const void *)source)[e];
 
-static bool write_elements(const layout *l, qb_lane_kernel combine, int64_t first, const void *source, void *target,
-                           qb_lane lane, qb_dtype dtype)
+/* How the elements are combined: by a lane kernel, or (NULL) replaced. */
+typedef struct combination {
+    qb_lane lane;
+    qb_dtype dtype;
+    qb_lane_kernel kernel;
+} combination;
+
+static void write_group(const layout *l, const combination *how, int count, const int64_t *places, const char *source,
+                        char *target)
 {
-    if (l->walked > 0)
-        return false;
-    if (!combine && l->run == 1 && l->size == 8)
-        set_rows(l, first, source, target, 8, 8);
-    else if (!combine && l->run == 1 && l->size == 4)
-        set_rows(l, first, source, target, 4, 4);
-    else if (!combine)
-        set_rows(l, first, source, target, l->size, (size_t)l->run * l->size);
-    else if (lane == QB_LANE_add && l->run == 1 && dtype == QB_FLOAT64)
+    size_t row = (size_t)l->chunk * l->size;
+    if (l->walked == 0 && !how->kernel && row == 8 && l->size == 8)
+        set_rows(count, places, source, target, 8, 8);
+    else if (l->walked == 0 && !how->kernel && row == 4 && l->size == 4)
+        set_rows(count, places, source, target, 4, 4);
+    else if (l->walked == 0 && !how->kernel)
+        set_rows(count, places, source, target, l->size, row);
+    else if (l->chunk == 1 && how->lane == QB_LANE_add && how->dtype == QB_FLOAT64)
         ADD_ELEMENTS(double)
-    else if (lane == QB_LANE_add && l->run == 1 && dtype == QB_FLOAT32)
+    else if (l->chunk == 1 && how->lane == QB_LANE_add && how->dtype == QB_FLOAT32)
         ADD_ELEMENTS(float)
     else
-        return false;
-    return true;
+        for (int e = 0; e < count; e++)
+            if (places[e] >= 0)
+                (void)write_walked(l, how->kernel, l->walked - 1, source + (size_t)e * row,
+                                   target + (size_t)places[e] * l->size);
 }
 
 static void scatter(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
@@ -210,7 +226,9 @@ static void scatter(const qb_attribute *attribute, int operand_count, const qb_t
 {
     layout l;
     const qb_type *array = &operand_type[0];
-    qb_lane_kernel combine = lane == QB_LANE_NONE ? NULL : qb_lane_lookup(lane, array->dtype, array->dtype);
+    combination how = {lane, array->dtype, NULL};
+    if (lane != QB_LANE_NONE)
+        how.kernel = qb_lane_lookup(lane, array->dtype, array->dtype);
     lay_out(&l, attribute, array, operand_count - 2, &operand_type[2], operand + 2);
     size_t bytes = (size_t)product(array->rank, array->shape) * l.size;
     if (bytes > 0 && result != operand[0])
@@ -219,18 +237,13 @@ static void scatter(const qb_attribute *attribute, int operand_count, const qb_t
         return;
     const char *source = operand[1];
     char *target = result;
-    size_t row = (size_t)l.chunk * l.size;
     for (int64_t b = 0; b < l.batch; b++)
-        for (int64_t o = 0; o < l.outer; o++) {
-            if (!write_elements(&l, combine, b * l.entries, source, target, lane, array->dtype))
-                for (int64_t e = 0; e < l.entries; e++) {
-                    int64_t to = place(&l, l.count, b * l.entries + e);
-                    if (to >= 0)
-                        (void)write_walked(&l, combine, l.walked - 1, source + (size_t)e * row,
-                                           target + (size_t)to * l.size);
-                }
-            target += (size_t)l.block * l.size;
-            source += (size_t)l.entries * row;
+        for (int64_t o = 0; o < l.outer; o++, target += (size_t)l.block * l.size) {
+            int64_t places[GROUP], first = b * l.entries, limit = first + l.entries;
+            for (int count; first < limit; first += count, source += (size_t)(count * l.chunk) * l.size) {
+                count = find_places(&l, first, limit, target, places);
+                write_group(&l, &how, count, places, source, target);
+            }
         }
 }
 
@@ -252,9 +265,8 @@ SCATTER_KERNEL(min, QB_LANE_min)
 QB_GATHER_KERNEL(qb_writers_run)
 {
     layout l = {.count = operand_count, .clamp = attribute[2].integer == QB_BOUNDS_CLAMP};
-    const qb_type *last_type = &result_type[1];
     int batch = (int)attribute[1].integer;
-    int64_t stride = 1, batches = product(batch, last_type->shape);
+    int64_t stride = 1, batches = product(batch, result_type->shape);
     l.entries = product(operand_type->rank - batch, operand_type->shape + batch);
     for (int k = operand_count - 1; k >= 0; k--) {
         l.index[k] = operand[k];
@@ -262,12 +274,13 @@ QB_GATHER_KERNEL(qb_writers_run)
         l.stride[k] = stride;
         stride *= l.extent[k];
     }
-    int64_t *previous = result[0], *last = result[1];
-    for (int64_t b = 0; b < batches; b++, last += stride) {
+    int64_t *previous = result[0];
+    for (int64_t b = 0; b < batches; b++, previous += stride) {
+        int64_t *last = previous + l.entries;
         for (int64_t i = 0; i < stride; i++)
             last[i] = l.entries;
         for (int64_t e = 0; e < l.entries; e++) {
-            int64_t to = place(&l, l.count, b * l.entries + e);
+            int64_t to = place(&l, b * l.entries + e);
             *previous++ = to < 0 ? l.entries : last[to];
             if (to >= 0)
                 last[to] = e;

@@ -82,13 +82,14 @@ QB_INLINE double qb_digamma_f64(double x)
 /* Sum of (x + k)^-s over k = 0, 1, ..., for x > 0 and integers s >= 2 */
 QB_INLINE double qb_hurwitz_zeta_f64(double s, double x)
 {
-    static const double weights[] = {1.0 / 12,       -1.0 / 720,          1.0 / 30240,
-                                     -1.0 / 1209600, 1.0 / 47900160,      -691.0 / 1307674368000,
+    static const double weights[] = {1.0 / 12,          -1.0 / 720,
+                                     1.0 / 30240,       -1.0 / 1209600,
+                                     1.0 / 47900160,    -691.0 / 1307674368000,
                                      1.0 / 74724249600, -3617.0 / 10670622842880000};
     double sum = 0, far = 1.5 * s + 14;
     for (; x < far; x += 1) {
         double term = pow(x, -s);
-        if (sum + term == sum && sum > 0)
+        if (sum + term == sum) /* later terms are smaller still */
             return sum;
         sum += term;
     }

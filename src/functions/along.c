@@ -33,7 +33,8 @@ static qb_status take_line(qb_call *call, qb_value value, const qb_attribute *ax
 qb_status qb_build_cumsum(qb_call *call)
 {
     line x;
-    qb_value value = qb_adopt(call->graph, call->operand[0], qb_sum_dtype(qb_graph_dtype(call->graph, call->operand[0])));
+    qb_value value =
+        qb_adopt(call->graph, call->operand[0], qb_sum_dtype(qb_graph_dtype(call->graph, call->operand[0])));
     QB_TRY(take_line(call, value, &call->parameter[0], &x));
     call->result = qb_recurrence(call->graph, x.value, QB_NONE, (int)x.axis, call->parameter[1].integer != 0, false);
     call->result_weak = qb_call_weak(call, 0);
@@ -54,11 +55,13 @@ qb_status qb_build_cumprod(qb_call *call)
     bool reverse = call->parameter[1].integer != 0;
     if (extent < 2)
         return QB_OK;
-    qb_value first = reverse ? qb_part(g, x.value, &x.type, x.axis, extent - 1, extent) : qb_part(g, x.value, &x.type, x.axis, 0, 1);
+    qb_value first =
+        reverse ? qb_part(g, x.value, &x.type, x.axis, extent - 1, extent) : qb_part(g, x.value, &x.type, x.axis, 0, 1);
     qb_type rest = x.type;
     rest.shape[x.axis] = extent - 1;
     qb_value nothing = qb_splat(g, rest.dtype, rest.rank, rest.shape, -0.0);
-    qb_value terms = qb_concat(g, 2, reverse ? (qb_value[]){nothing, first} : (qb_value[]){first, nothing}, (int)x.axis);
+    qb_value terms =
+        qb_concat(g, 2, reverse ? (qb_value[]){nothing, first} : (qb_value[]){first, nothing}, (int)x.axis);
     call->result = qb_recurrence(g, terms, x.value, (int)x.axis, reverse, false);
     return QB_OK;
 }
@@ -107,9 +110,9 @@ static qb_status interval_widths(qb_call *call, qb_value x, const qb_type *avera
     type.dtype = averages->dtype;
     int64_t x_axis = type.rank == 1 ? 0 : axis - (averages->rank - type.rank);
     if (x_axis < 0 || type.rank > averages->rank || type.shape[x_axis] != averages->shape[axis] + 1)
-        return qb_fail(QB_ERROR_VALUE,
-                       "trapezoid: x of shape %s does not give the points of %lld values along axis %lld of y",
-                       qb_print_shape(given.rank, given.shape).text, (long long)averages->shape[axis] + 1, (long long)axis);
+        return qb_fail(
+            QB_ERROR_VALUE, "trapezoid: x of shape %s does not give the points of %lld values along axis %lld of y",
+            qb_print_shape(given.rank, given.shape).text, (long long)averages->shape[axis] + 1, (long long)axis);
     *out = difference(g, x, &type, x_axis);
     if (given.rank == 1 && averages->rank > 1) {
         int64_t shape[QB_MAX_RANK];
@@ -211,7 +214,8 @@ qb_status qb_build_sort(qb_call *call)
     for (int i = 0; i < x.type.rank; i++)
         inverse[order[i]] = i;
     qb_value places = qb_permute(g, permutation(g, &x, call->parameter[1].integer != 0), x.type.rank, order);
-    qb_value sorted = qb_gather(g, qb_permute(g, x.value, x.type.rank, order), 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
+    qb_value sorted =
+        qb_gather(g, qb_permute(g, x.value, x.type.rank, order), 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
     call->result = qb_permute(g, sorted, x.type.rank, inverse);
     call->result_weak = qb_call_weak(call, 0);
     return QB_OK;

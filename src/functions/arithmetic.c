@@ -11,8 +11,10 @@ static qb_status check_integer_exponent(const qb_call *call, qb_value exponent)
     if (exponent < 0 || !qb_dtype_is_integer(qb_graph_dtype(call->graph, exponent)) ||
         !qb_splat_number(call->graph, exponent, &number) || number >= 0)
         return QB_OK;
-    return qb_fail(QB_ERROR_VALUE, "power: integers to the negative integer power %g are not integers; convert with "
-                                   "astype(float64)", number);
+    return qb_fail(QB_ERROR_VALUE,
+                   "power: integers to the negative integer power %g are not integers; convert with "
+                   "astype(float64)",
+                   number);
 }
 
 qb_status qb_build_elementwise(qb_call *call)

@@ -96,8 +96,8 @@ static qb_status check_terms(einsum *e, const char **cursor)
 {
     int terms = count_terms(e->text);
     if (terms != e->count)
-        return qb_fail(QB_ERROR_VALUE, "einsum: '%s' has %d term%s for %d operand%s", e->text, terms, terms == 1 ? "" : "s",
-                       e->count, e->count == 1 ? "" : "s");
+        return qb_fail(QB_ERROR_VALUE, "einsum: '%s' has %d term%s for %d operand%s", e->text, terms,
+                       terms == 1 ? "" : "s", e->count, e->count == 1 ? "" : "s");
     for (int i = 0; i < e->count; i++) {
         char term[2 * QB_MAX_RANK];
         int length, rank = e->factors[i].rank;
@@ -143,8 +143,9 @@ static qb_status meet_extent(einsum *e, int operand, int axis)
     char name[32] = "an axis of the ellipsis";
     if (f->index[axis] >= e->ellipsis_rank)
         memcpy(name, (const char[]){'i', 'n', 'd', 'e', 'x', ' ', e->letter[f->index[axis]], '\0'}, 8);
-    return qb_fail(QB_ERROR_VALUE, "einsum: '%s': %s has extent %lld in operand %d of shape %s, and %lld in one before it",
-                   e->text, name, (long long)given, operand, qb_print_shape(f->rank, f->extent).text, (long long)*known);
+    return qb_fail(QB_ERROR_VALUE,
+                   "einsum: '%s': %s has extent %lld in operand %d of shape %s, and %lld in one before it", e->text,
+                   name, (long long)given, operand, qb_print_shape(f->rank, f->extent).text, (long long)*known);
 }
 
 /* Second pass: names the axes of every operand. */
@@ -169,7 +170,8 @@ static qb_status name_axes(einsum *e)
         for (axis = 0; axis < f->rank; axis++) {
             for (int before = 0; before < axis; before++)
                 if (f->index[before] == f->index[axis] && f->extent[before] != f->extent[axis])
-                    return qb_fail(QB_ERROR_VALUE, "einsum: '%s': index %c has extents %lld and %lld in operand %d of shape %s",
+                    return qb_fail(QB_ERROR_VALUE,
+                                   "einsum: '%s': index %c has extents %lld and %lld in operand %d of shape %s",
                                    e->text, e->letter[f->index[axis]], (long long)f->extent[before],
                                    (long long)f->extent[axis], i, qb_print_shape(f->rank, f->extent).text);
             QB_TRY(meet_extent(e, i, axis));
@@ -227,7 +229,8 @@ static qb_status read_output(einsum *e, const char *cursor)
         QB_TRY(add_to_output(e, index));
     }
     if (e->ellipsis_rank > 0 && ellipses == 0)
-        return qb_fail(QB_ERROR_VALUE, "einsum: '%s': the output lacks '...', for the %d ax%s that it stands for in the operands",
+        return qb_fail(QB_ERROR_VALUE,
+                       "einsum: '%s': the output lacks '...', for the %d ax%s that it stands for in the operands",
                        e->text, e->ellipsis_rank, e->ellipsis_rank == 1 ? "is" : "es");
     return QB_OK;
 }
@@ -401,8 +404,9 @@ static factor multiply(einsum *e, const factor *a, const factor *b)
                 append_axis(&result, b, axis);
     }
     if (result.rank > QB_MAX_RANK)
-        result.value = qb_graph_fail(e->graph, qb_fail(QB_ERROR_VALUE, "einsum: '%s': a product would have more than %d axes",
-                                                       e->text, QB_MAX_RANK));
+        result.value =
+            qb_graph_fail(e->graph, qb_fail(QB_ERROR_VALUE, "einsum: '%s': a product would have more than %d axes",
+                                            e->text, QB_MAX_RANK));
     else
         result.value = qb_mul(e->graph, spread(e, a, &result), spread(e, b, &result));
     return result;

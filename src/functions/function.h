@@ -28,7 +28,7 @@ typedef enum qb_parameter_kind {
     QB_PARAMETER_AXES,     /* an int or a tuple of ints -> INTS, or None */
     QB_PARAMETER_SHAPE,    /* an int or a tuple of ints -> INTS */
     QB_PARAMETER_DTYPE,    /* -> INT; None -> INT -1 */
-    QB_PARAMETER_PAIRS, /* for contractions: an int n -> INTS {n}; two tuples of k axes -> INTS {k, axes of a, axes of
+    QB_PARAMETER_PAIRS,  /* for contractions: an int n -> INTS {n}; two tuples of k axes -> INTS {k, axes of a, axes of
                            b} */
     QB_PARAMETER_WIDTHS, /* an int, a pair of ints, or a pair for each axis -> INTS, two to a pair */
     QB_PARAMETER_TEXT,   /* a str -> INTS, eight characters to an integer: see qb_attribute_text */
@@ -150,8 +150,5 @@ qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, int arra
 /* Before a call on concrete operands is run, which has been built already: QB_ERROR_INDEX when an index is out of range. */
 qb_status qb_check_call(const qb_function *function, const qb_attribute *parameters, int operand_count,
                         qb_tensor *const *operands);
-
-/* The word of a parameter kind in signatures and messages: "axes", "shape", ... */
-const char *qb_parameter_kind_name(qb_parameter_kind kind);
 
 #endif

@@ -170,9 +170,9 @@ static qb_status check_operands(const qb_graph *graph, const qb_function *functi
 qb_status qb_apply(qb_graph *graph, const char *name, int operand_count, const qb_value *operands,
                    const char *parameters, qb_value *out)
 {
-    const qb_function *function = qb_function_at(qb_function_find(name));
+    const qb_function *function = name ? qb_function_at(qb_function_find(name)) : NULL;
     if (!function)
-        return qb_fail(QB_ERROR_VALUE, "there is no function '%s'; qb_function_name lists them", name);
+        return qb_fail(QB_ERROR_VALUE, "there is no function '%.100s'; qb_function_name lists them", name ? name : "");
     QB_TRY(check_operands(graph, function, operand_count, operands));
     int64_t integers[QB_MAX_INTEGERS];
     qb_integers space = {integers, 0, QB_MAX_INTEGERS};

@@ -1,6 +1,6 @@
 /* Elements chosen by place: x[index] in a graph, diagonals, triangles. */
-#include "base/allocate.h"
 #include "functions/index.h"
+#include "base/allocate.h"
 
 #include <stdio.h>
 
@@ -252,9 +252,9 @@ static qb_status find_distinct(const qb_graph *graph, const qb_places *p, const 
 
 /* The axes that index arrays address. */
 typedef struct addressed_axes {
-    const qb_type *type;         /* of x, for messages */
-    int operand[QB_MAX_RANK];    /* the call's operand that is the array */
-    int axis[QB_MAX_RANK];       /* of x; -1: none */
+    const qb_type *type;      /* of x, for messages */
+    int operand[QB_MAX_RANK]; /* the call's operand that is the array */
+    int axis[QB_MAX_RANK];    /* of x; -1: none */
     int64_t extent[QB_MAX_RANK];
 } addressed_axes;
 
@@ -269,8 +269,9 @@ static qb_status check_constants(const qb_call *call, const qb_places *p, const 
         if (constant && axes->axis[k] >= 0)
             QB_TRY(qb_check_places(constant, axes->extent[k], axes->axis[k], axes->type));
         if (axes->extent[k] == 0)
-            return qb_fail(QB_ERROR_INDEX, "%s: axis %d of an array of shape %s has extent 0: no element can be indexed",
-                           call->function->name, axes->axis[k], qb_print_shape(axes->type->rank, axes->type->shape).text);
+            return qb_fail(
+                QB_ERROR_INDEX, "%s: axis %d of an array of shape %s has extent 0: no element can be indexed",
+                call->function->name, axes->axis[k], qb_print_shape(axes->type->rank, axes->type->shape).text);
     }
     return QB_OK;
 }

@@ -87,7 +87,8 @@ qb_status qb_check_call(const qb_function *function, const qb_attribute *paramet
     if (function->takes_index) {
         qb_selection s;
         QB_TRY(qb_select_index(&s, &type, &parameters[0]));
-        return check_selection(&s, operand_count - function->operand_parameters, operands + function->operand_parameters);
+        return check_selection(&s, operand_count - function->operand_parameters,
+                               operands + function->operand_parameters);
     }
     const qb_attribute *axis = &parameters[0];
     if (qb_is_none(axis)) { /* of the flattened array */

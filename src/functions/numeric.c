@@ -45,8 +45,9 @@ static qb_status take_vectors(const qb_call *call, int operand, qb_value *value,
     qb_value_type(call->graph, call->operand[operand], &given);
     QB_TRY(qb_required_axis(call, &call->parameter[0], &given, &axis));
     if (given.shape[axis] != 3)
-        return qb_fail(QB_ERROR_VALUE, "cross: operand %d has shape %s, and extent %lld along axis %lld; vectors have 3",
-                       operand, qb_print_shape(given.rank, given.shape).text, (long long)given.shape[axis], (long long)axis);
+        return qb_fail(QB_ERROR_VALUE,
+                       "cross: operand %d has shape %s, and extent %lld along axis %lld; vectors have 3", operand,
+                       qb_print_shape(given.rank, given.shape).text, (long long)given.shape[axis], (long long)axis);
     for (int i = 0, next = 0; i < given.rank; i++)
         order[i == axis ? given.rank - 1 : next++] = i;
     *type = given;
@@ -131,8 +132,8 @@ static qb_value interpolate(qb_graph *g, qb_value x, qb_value knots, qb_value va
     place = qb_min(g, qb_max(g, place, zero), qb_splat(g, QB_INT64, 1, &count, (double)n - 2));
     qb_value next = qb_add(g, place, one), axis_ends[4];
     for (int i = 0; i < 4; i++)
-        axis_ends[i] = qb_gather(g, i < 2 ? knots : values, 1, i % 2 ? &next : &place, (const int64_t[]){0}, 0,
-                                 QB_BOUNDS_CLAMP);
+        axis_ends[i] =
+            qb_gather(g, i < 2 ? knots : values, 1, i % 2 ? &next : &place, (const int64_t[]){0}, 0, QB_BOUNDS_CLAMP);
     qb_value x0 = axis_ends[0], x1 = axis_ends[1], f0 = axis_ends[2], f1 = axis_ends[3];
     qb_value slope = qb_div(g, qb_sub(g, f1, f0), qb_sub(g, x1, x0));
     qb_value at_last = qb_equal(g, x, last), anchor = qb_select(g, at_last, x1, x0);
@@ -158,7 +159,8 @@ qb_status qb_build_interp(qb_call *call)
     QB_TRY(qb_promote_operands(call, QB_TAKES_FLOATING, 3, (const int[]){0, 1, 2}, operands));
     int64_t count = qb_value_size(g, call->operand[0]), n = knots.shape[0];
     qb_value flat = qb_flatten(g, operands[0], count);
-    qb_value result = n == 1 ? repeated(g, operands[2], 0, count) : interpolate(g, flat, operands[1], operands[2], count, n);
+    qb_value result =
+        n == 1 ? repeated(g, operands[2], 0, count) : interpolate(g, flat, operands[1], operands[2], count, n);
     call->result = qb_reshape(g, result, x.rank, x.shape);
     return QB_OK;
 }

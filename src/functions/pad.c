@@ -18,14 +18,16 @@ static qb_status read_mode(const qb_attribute *text, mode *out)
             *out = (mode)i;
             return QB_OK;
         }
-    return qb_fail(QB_ERROR_VALUE, "pad: mode must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap', got '%s'", given);
+    return qb_fail(QB_ERROR_VALUE, "pad: mode must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap', got '%s'",
+                   given);
 }
 
 /* The widths at both ends of every axis: as given, or one pair for all. */
 static qb_status read_widths(const qb_attribute *given, const qb_type *type, int64_t *before, int64_t *after)
 {
     if (given->count != 2 && given->count != 2 * type->rank)
-        return qb_fail(QB_ERROR_VALUE, "pad: %d pairs of widths for an array of shape %s; one for all axes, or one for each",
+        return qb_fail(QB_ERROR_VALUE,
+                       "pad: %d pairs of widths for an array of shape %s; one for all axes, or one for each",
                        given->count / 2, qb_print_shape(type->rank, type->shape).text);
     for (int axis = 0; axis < type->rank; axis++) {
         const int64_t *pair = given->integers + (given->count == 2 ? 0 : 2 * axis);
@@ -40,7 +42,8 @@ static qb_status read_widths(const qb_attribute *given, const qb_type *type, int
 }
 
 /* A splat of the extent along the axis, or the first or last element so often. */
-static qb_value margin(qb_graph *g, qb_value x, const qb_type *type, int axis, int64_t width, bool at_end, const double *number)
+static qb_value margin(qb_graph *g, qb_value x, const qb_type *type, int axis, int64_t width, bool at_end,
+                       const double *number)
 {
     qb_type wide = *type;
     wide.shape[axis] = width;
@@ -90,8 +93,8 @@ static qb_value pad_periodically(qb_graph *g, qb_value x, const qb_type *type, i
     return joined;
 }
 
-static qb_value pad_axis(qb_graph *g, qb_value x, const qb_type *type, int axis, int64_t before, int64_t after, mode how,
-                         double number)
+static qb_value pad_axis(qb_graph *g, qb_value x, const qb_type *type, int axis, int64_t before, int64_t after,
+                         mode how, double number)
 {
     int64_t n = type->shape[axis];
     if (how == CONSTANT || how == EDGE || n == 1)
@@ -117,8 +120,9 @@ qb_status qb_build_pad(qb_call *call)
     for (int axis = 0; axis < type.rank; axis++) {
         padded.shape[axis] += before[axis] + after[axis];
         if (type.shape[axis] == 0 && padded.shape[axis] > 0 && how != CONSTANT)
-            return qb_fail(QB_ERROR_VALUE, "pad: axis %d of shape %s has no element to go on from; mode 'constant' can pad it",
-                           axis, qb_print_shape(type.rank, type.shape).text);
+            return qb_fail(QB_ERROR_VALUE,
+                           "pad: axis %d of shape %s has no element to go on from; mode 'constant' can pad it", axis,
+                           qb_print_shape(type.rank, type.shape).text);
     }
     QB_TRY(qb_shape_size(padded.rank, padded.shape, qb_dtype_size(type.dtype), &size));
     call->result = call->operand[0];
@@ -130,7 +134,8 @@ qb_status qb_build_pad(qb_call *call)
     }
     for (int axis = 0; axis < type.rank; axis++) {
         if (before[axis] > 0 || after[axis] > 0)
-            call->result = pad_axis(g, call->result, &type, axis, before[axis], after[axis], how, call->parameter[2].number);
+            call->result =
+                pad_axis(g, call->result, &type, axis, before[axis], after[axis], how, call->parameter[2].number);
         type.shape[axis] = padded.shape[axis];
     }
     return QB_OK;
@@ -157,7 +162,8 @@ qb_status qb_build_roll(qb_call *call)
     qb_value_type(g, x, &type);
     call->result_weak = qb_call_weak(call, 0);
     int pairs = shifts->count > axes->count ? shifts->count : axes->count;
-    if (!qb_is_none(axes) && ((shifts->count != pairs && shifts->count != 1) || (axes->count != pairs && axes->count != 1)))
+    if (!qb_is_none(axes) &&
+        ((shifts->count != pairs && shifts->count != 1) || (axes->count != pairs && axes->count != 1)))
         return qb_fail(QB_ERROR_VALUE, "roll: %d shifts for %d axes", (int)shifts->count, (int)axes->count);
     if (qb_is_none(axes)) {
         int64_t size = qb_value_size(g, x), total = 0;

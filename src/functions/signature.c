@@ -15,14 +15,9 @@ static const char *const kind_names[] = {
     [QB_PARAMETER_OPERAND] = "array", [QB_PARAMETER_OPERANDS] = "operands", [QB_PARAMETER_INT] = "int",
     [QB_PARAMETER_BOOL] = "bool",     [QB_PARAMETER_NUMBER] = "number",     [QB_PARAMETER_AXIS] = "axis",
     [QB_PARAMETER_AXES] = "axes",     [QB_PARAMETER_SHAPE] = "shape",       [QB_PARAMETER_DTYPE] = "dtype",
-    [QB_PARAMETER_PAIRS] = "pairs",   [QB_PARAMETER_WIDTHS] = "widths", [QB_PARAMETER_TEXT] = "text",
+    [QB_PARAMETER_PAIRS] = "pairs",   [QB_PARAMETER_WIDTHS] = "widths",     [QB_PARAMETER_TEXT] = "text",
     [QB_PARAMETER_INDEX] = "index",   [QB_PARAMETER_INDICES] = "indices",
 };
-
-const char *qb_parameter_kind_name(qb_parameter_kind kind)
-{
-    return kind_names[kind];
-}
 
 /* ---- Words. A cursor is a pointer into the text, moved past what was read. */
 
@@ -402,8 +397,8 @@ bool qb_parse_signature(qb_function *function)
             return false;
         const qb_parameter *parameter = &function->parameter[function->parameter_count - 1];
         function->takes_index = function->takes_index || parameter->kind == QB_PARAMETER_INDEX;
-        function->takes_indices = function->takes_index || parameter->kind == QB_PARAMETER_INDICES ||
-                                  function->takes_indices;
+        function->takes_indices =
+            function->takes_index || parameter->kind == QB_PARAMETER_INDICES || function->takes_indices;
         if (!qb_parameter_is_operand(parameter))
             continue;
         if (function->operand_parameters == 0)

@@ -61,13 +61,13 @@ qb_status qb_build_scatter_add(qb_call *call)
         fits = updates.shape[i] == 1 || updates.shape[i] == extent;
     }
     if (!fits)
-        return qb_fail(QB_ERROR_VALUE, "scatter_add: updates of shape %s do not broadcast to the addressed elements, of shape %s",
-                       qb_print_shape(updates.rank, updates.shape).text,
-                       qb_print_shape(addressed.rank, addressed.shape).text);
+        return qb_fail(
+            QB_ERROR_VALUE, "scatter_add: updates of shape %s do not broadcast to the addressed elements, of shape %s",
+            qb_print_shape(updates.rank, updates.shape).text, qb_print_shape(addressed.rank, addressed.shape).text);
     both[1] = qb_broadcast_to(g, both[1], addressed.rank, addressed.shape);
     const int64_t axes = axis;
-    call->result = qb_scatter(g, &qb_op_scatter_add, both[0], both[1], 1, places.value, &axes, 0, QB_BOUNDS_DROP,
-                              places.unique);
+    call->result =
+        qb_scatter(g, &qb_op_scatter_add, both[0], both[1], 1, places.value, &axes, 0, QB_BOUNDS_DROP, places.unique);
     return QB_OK;
 }
 
@@ -101,7 +101,8 @@ qb_status qb_build_take_along_axis(qb_call *call)
     QB_TRY(take_axis(call, &x, &type, &axis));
     qb_value_type(g, call->operand[1], &index);
     if (index.rank != type.rank)
-        return qb_fail(QB_ERROR_VALUE, "take_along_axis: indices of shape %s need as many axes as the array, of shape %s",
+        return qb_fail(QB_ERROR_VALUE,
+                       "take_along_axis: indices of shape %s need as many axes as the array, of shape %s",
                        qb_print_shape(index.rank, index.shape).text, qb_print_shape(type.rank, type.shape).text);
     qb_places places;
     QB_TRY(qb_take_place(call, 1, &type, axis, &places));
@@ -123,7 +124,8 @@ qb_status qb_build_take_along_axis(qb_call *call)
 /* ---- dynamic_slice, dynamic_update_slice: axis by axis, so that index arrays are as short as the slice is wide */
 
 /* The first position along each axis, kept where the slice fits; QB_NONE for an axis that is taken whole. */
-static qb_status take_starts(const qb_call *call, int first, const qb_type *type, const int64_t *sizes, qb_value *starts)
+static qb_status take_starts(const qb_call *call, int first, const qb_type *type, const int64_t *sizes,
+                             qb_value *starts)
 {
     qb_graph *g = call->graph;
     const char *name = call->function->name;

@@ -27,7 +27,8 @@ static qb_status take_values(qb_call *call, qb_takes takes, qb_value *x, qb_valu
     if (both[0] < 0 || both[1] < 0)
         return QB_OK;
     if (g->values[both[0]].dtype != own && !qb_call_weak(call, 0))
-        return qb_fail(QB_ERROR_VALUE, "%s: values of dtype %s do not fit into an array of %s; convert one of them with astype",
+        return qb_fail(QB_ERROR_VALUE,
+                       "%s: values of dtype %s do not fit into an array of %s; convert one of them with astype",
                        call->function->name, qb_dtype_name(given), qb_dtype_name(own));
     *x = both[0];
     *values = both[1];
@@ -58,7 +59,8 @@ static qb_status spread_values(const qb_call *call, qb_value *values, int rank, 
 }
 
 /* The part, changed where the index arrays say. */
-static qb_status scatter_into_part(qb_call *call, const qb_selection *s, const qb_op *op, qb_value *part, qb_value values)
+static qb_status scatter_into_part(qb_call *call, const qb_selection *s, const qb_op *op, qb_value *part,
+                                   qb_value values)
 {
     qb_graph *g = call->graph;
     qb_places places;
@@ -79,7 +81,8 @@ static qb_status scatter_into_part(qb_call *call, const qb_selection *s, const q
     QB_TRY(spread_values(call, &values, rank, shape));
     if (s->arrays_in_front)
         values = qb_swap_blocks(g, values, places.rank, outer);
-    *part = qb_scatter(g, op, *part, values, places.count, places.value, s->array_axis, 0, QB_BOUNDS_DROP, places.unique);
+    *part =
+        qb_scatter(g, op, *part, values, places.count, places.value, s->array_axis, 0, QB_BOUNDS_DROP, places.unique);
     return QB_OK;
 }
 

@@ -70,9 +70,14 @@ qb_status qb_graph_take_status(qb_graph *graph)
     return status;
 }
 
+static bool is_value(const qb_graph *graph, qb_value value)
+{
+    return value >= 0 && value < graph->value_count;
+}
+
 static qb_status check_value(const qb_graph *graph, qb_value value)
 {
-    if (value < 0 || value >= graph->value_count)
+    if (!is_value(graph, value))
         return qb_fail(QB_ERROR_VALUE, "value %d does not belong to this graph of %d values", (int)value,
                        (int)graph->value_count);
     return QB_OK;
@@ -82,6 +87,7 @@ qb_status qb_graph_input(qb_graph *graph, const char *name, qb_dtype dtype, int 
                          qb_value *out)
 {
     int64_t size;
+    QB_TRY(qb_dtype_check(dtype));
     QB_TRY(qb_shape_size(rank, shape, qb_dtype_size(dtype), &size));
     if (!QB_GROW(graph->inputs, graph->input_count, graph->input_capacity, 1) ||
         !QB_GROW(graph->input_names, graph->input_count, graph->name_capacity, 1))
@@ -139,17 +145,17 @@ qb_value qb_graph_output_at(const qb_graph *graph, int index)
 
 qb_dtype qb_graph_dtype(const qb_graph *graph, qb_value value)
 {
-    return graph->values[value].dtype;
+    return is_value(graph, value) ? graph->values[value].dtype : QB_DTYPE_COUNT;
 }
 
 int qb_graph_rank(const qb_graph *graph, qb_value value)
 {
-    return graph->values[value].rank;
+    return is_value(graph, value) ? graph->values[value].rank : -1;
 }
 
 const int64_t *qb_graph_shape(const qb_graph *graph, qb_value value)
 {
-    return graph->values[value].shape;
+    return is_value(graph, value) ? graph->values[value].shape : NULL;
 }
 
 void qb_value_type(const qb_graph *graph, qb_value value, qb_type *out)

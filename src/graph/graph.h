@@ -108,11 +108,6 @@ static inline const qb_node *qb_node_of(const qb_graph *graph, qb_value value)
     return &graph->nodes[graph->values[value].node];
 }
 
-static inline const qb_value *qb_node_operands(const qb_graph *graph, const qb_node *node)
-{
-    return graph->operands + node->operands;
-}
-
 static inline qb_value qb_operand(const qb_graph *graph, const qb_node *node, int index)
 {
     return graph->operands[node->operands + index];

@@ -34,8 +34,8 @@ static qb_status expect_domain(const qb_inference *in, domain operands)
     bool fits = operands == ANY || (operands == FLOATING && kind == 'f') || (operands == NUMERIC && kind != 'b') ||
                 (operands == BITWISE && kind != 'f');
     if (!fits)
-        return qb_fail(QB_ERROR_VALUE, "%s: takes %s operands, got %s; convert with astype", in->op->name, words[operands],
-                       qb_dtype_name(in->operand[0].dtype));
+        return qb_fail(QB_ERROR_VALUE, "%s: takes %s operands, got %s; convert with astype", in->op->name,
+                       words[operands], qb_dtype_name(in->operand[0].dtype));
     return QB_OK;
 }
 
@@ -52,31 +52,31 @@ static qb_status infer_row(const qb_inference *in, domain operands, bool to_bool
 
 /* ---- The vocabulary of partials: graph g, operands A and B, result Y */
 
-#define A                       (r->operand[0])
-#define B                       (r->operand[1])
-#define Y                       (r->result[0])
-#define NUM(c)                  qb_splat_like(g, Y, (c))
-#define NEG(x)                  qb_neg(g, x)
-#define ADD(x, y)               qb_add(g, x, y)
-#define SUB(x, y)               qb_sub(g, x, y)
-#define MUL(x, y)               qb_mul(g, x, y)
-#define DIV(x, y)               qb_div(g, x, y)
-#define SQRT(x)                 qb_sqrt(g, x)
-#define EXP(x)                  qb_exp(g, x)
-#define SIN(x)                  qb_sin(g, x)
-#define COS(x)                  qb_cos(g, x)
-#define SINH(x)                 qb_sinh(g, x)
-#define COSH(x)                 qb_cosh(g, x)
-#define HYPOT(x, y)             qb_hypot(g, x, y)
-#define DIGAMMA(x)              qb_digamma(g, x)
-#define POLYGAMMA(n, x)         qb_polygamma(g, n, x)
-#define SIGMOID(x)              qb_sigmoid(g, x)
-#define SIGN(x)                 qb_sign(g, x)
-#define ROUND(x)                qb_round(g, x)
+#define A               (r->operand[0])
+#define B               (r->operand[1])
+#define Y               (r->result[0])
+#define NUM(c)          qb_splat_like(g, Y, (c))
+#define NEG(x)          qb_neg(g, x)
+#define ADD(x, y)       qb_add(g, x, y)
+#define SUB(x, y)       qb_sub(g, x, y)
+#define MUL(x, y)       qb_mul(g, x, y)
+#define DIV(x, y)       qb_div(g, x, y)
+#define SQRT(x)         qb_sqrt(g, x)
+#define EXP(x)          qb_exp(g, x)
+#define SIN(x)          qb_sin(g, x)
+#define COS(x)          qb_cos(g, x)
+#define SINH(x)         qb_sinh(g, x)
+#define COSH(x)         qb_cosh(g, x)
+#define HYPOT(x, y)     qb_hypot(g, x, y)
+#define DIGAMMA(x)      qb_digamma(g, x)
+#define POLYGAMMA(n, x) qb_polygamma(g, n, x)
+#define SIGMOID(x)      qb_sigmoid(g, x)
+#define SIGN(x)         qb_sign(g, x)
+#define ROUND(x)        qb_round(g, x)
 /* x where y is not 0, else 0 */
-#define UNLESS_ZERO(y, x)       qb_select(g, qb_equal(g, y, NUM(0)), NUM(0), x)
+#define UNLESS_ZERO(y, x) qb_select(g, qb_equal(g, y, NUM(0)), NUM(0), x)
 /* The share of a larger operand: 1 where x > y, 1/2 at a tie, else 0 */
-#define LARGER(x, y)            qb_select(g, qb_less(g, y, x), NUM(1), qb_select(g, qb_equal(g, x, y), NUM(0.5), NUM(0)))
+#define LARGER(x, y) qb_select(g, qb_less(g, y, x), NUM(1), qb_select(g, qb_equal(g, x, y), NUM(0.5), NUM(0)))
 
 /* d x^p / dx = p x^(p-1); 0 where x = 0 and p < 1 (there the limit is infinite, or p = 0). The base is masked to 1 there, so that
  * derivatives of this expression are finite too. For x <= 0 nothing depends on p, and no mixed
@@ -221,8 +221,9 @@ static void neg_jvp(qb_rule *r)
 #define BINARY_RULE_QUOTIENT(name, partial_a, partial_b)
 #define BINARY_RULE_FLAT(name, partial_a, partial_b)
 
-#define UNARY(name, operands, result, product, partial, summary)               UNARY_RULE_##product(name, partial)
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary) BINARY_RULE_##product(name, partial_a, partial_b)
+#define UNARY(name, operands, result, product, partial, summary) UNARY_RULE_##product(name, partial)
+#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+    BINARY_RULE_##product(name, partial_a, partial_b)
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY
@@ -350,8 +351,9 @@ static qb_value neg_simplify(qb_rule *r)
         .transpose = TRANSPOSE_##product(op_name),                                                                     \
         .simplify = SIMPLIFY_##product(op_name),                                                                       \
     };
-#define UNARY(name, operands, result, product, partial, summary)               ROW(name, 1, operands, result, product, summary)
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary) ROW(name, 2, operands, result, product, summary)
+#define UNARY(name, operands, result, product, partial, summary) ROW(name, 1, operands, result, product, summary)
+#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+    ROW(name, 2, operands, result, product, summary)
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY
@@ -467,7 +469,8 @@ static qb_value convert_choice(qb_graph *graph, qb_value a, qb_dtype dtype)
     if (is_truth_value(graph, a))
         return qb_convert(graph, qb_operand(graph, &node, 0), dtype);
     if (node.op == &qb_op_select) {
-        qb_value condition = qb_operand(graph, &node, 0), x = qb_operand(graph, &node, 1), y = qb_operand(graph, &node, 2);
+        qb_value condition = qb_operand(graph, &node, 0), x = qb_operand(graph, &node, 1),
+                 y = qb_operand(graph, &node, 2);
         if (qb_splat_number(graph, x, &number) && qb_splat_number(graph, y, &number))
             return qb_select(graph, condition, qb_convert(graph, x, dtype), qb_convert(graph, y, dtype));
     }

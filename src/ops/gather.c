@@ -193,12 +193,13 @@ static qb_value gather_simplify(qb_rule *r)
     if (!qb_splat_number(r->graph, r->operand[0], &number) ||
         (number != 0 && r->attribute[BOUNDS].integer != QB_BOUNDS_CLAMP))
         return QB_NONE;
+    const int64_t *shape = r->graph->values[r->operand[0]].shape;
+    for (int i = 0; i < r->attribute[AXES].count; i++)
+        if (number != 0 && shape[r->attribute[AXES].integers[i]] == 0)
+            return QB_NONE;
     qb_type types[MOST_OPERANDS], result;
     for (int i = 0; i < r->operand_count; i++)
         qb_value_type(r->graph, r->operand[i], &types[i]);
-    for (int i = 0; i < r->attribute[AXES].count; i++)
-        if (number != 0 && types[0].shape[r->attribute[AXES].integers[i]] == 0)
-            return QB_NONE;
     qb_inference inference = {r->op, r->operand_count, types, r->attribute, &result};
     if (gather_infer(&inference) != QB_OK)
         return QB_NONE;
@@ -238,8 +239,7 @@ static qb_status scatter_infer(const qb_inference *in)
         return qb_fail(QB_ERROR_VALUE, "%s: takes numbers, got bool; convert with astype", in->op->name);
     qb_type addressed = {.rank = 0};
     QB_TRY(infer_addressed(in, 2, &addressed));
-    if (updates->dtype != a->dtype ||
-        !qb_shape_equal(addressed.rank, addressed.shape, updates->rank, updates->shape))
+    if (updates->dtype != a->dtype || !qb_shape_equal(addressed.rank, addressed.shape, updates->rank, updates->shape))
         return qb_fail(QB_ERROR_VALUE, "%s: the updates are %s, the indices address %s of %s", in->op->name,
                        qb_print_type(updates->dtype, updates->rank, updates->shape).text,
                        qb_print_shape(addressed.rank, addressed.shape).text,
@@ -270,18 +270,44 @@ static void scatter_linear_jvp(qb_rule *r)
     r->result_tangent[0] = write_addressed(r, r->op, tangent[0], tangent[1]);
 }
 
-/* For each entry, the entry before it that writes the same element; for each element, the entry that writes it last. */
-static void find_writers(qb_rule *r, const qb_type *array, qb_value *previous, qb_value *last)
+/* One of the two parts of writers: `first` to the end of `size` along the last axis, as axes of that shape. */
+static qb_value part_of_writers(qb_graph *g, qb_value writers, int64_t first, int64_t size, int rank,
+                                const int64_t *shape)
 {
-    int64_t extents[QB_MAX_RANK];
+    int64_t start[QB_MAX_RANK] = {0}, limit[QB_MAX_RANK], step[QB_MAX_RANK];
+    if (writers < 0)
+        return writers;
+    int axes = g->values[writers].rank;
+    for (int i = 0; i < axes; i++) {
+        limit[i] = g->values[writers].shape[i];
+        step[i] = 1;
+    }
+    start[axes - 1] = first;
+    limit[axes - 1] = first + size;
+    return qb_reshape(g, qb_slice(g, writers, start, limit, step), rank, shape);
+}
+
+/* For each entry, the entry before it that writes the same element, as [batch..., entries]; for each element, the entry
+ * that writes it last, as [batch..., extents...]. */
+static void find_writers(qb_rule *r, const qb_type *array, const qb_type *index, qb_value *previous, qb_value *last)
+{
+    int64_t extents[QB_MAX_RANK], shape[QB_MAX_RANK], entries = 1, elements = 1;
     const qb_attribute *axes = &r->attribute[AXES];
-    for (int i = 0; i < axes->count; i++)
+    int batch = (int)r->attribute[BATCH].integer;
+    for (int i = batch; i < index->rank; i++)
+        entries *= index->shape[i];
+    for (int i = 0; i < axes->count; i++) {
         extents[i] = array->shape[axes->integers[i]];
+        elements *= extents[i];
+        shape[batch + i] = extents[i];
+    }
+    if (batch > 0)
+        memcpy(shape, array->shape, (size_t)batch * sizeof *shape);
     const qb_attribute attributes[] = {qb_ints(axes->count, extents), r->attribute[BATCH], r->attribute[BOUNDS]};
-    qb_value results[2] = {QB_FAILED, QB_FAILED};
-    (void)qb_emit_all(r->graph, &qb_op_writers, r->operand_count - 2, r->operand + 2, attributes, results);
-    *previous = results[0];
-    *last = results[1];
+    qb_value writers = qb_emit(r->graph, &qb_op_writers, r->operand_count - 2, r->operand + 2, attributes);
+    *last = part_of_writers(r->graph, writers, entries, elements, batch + axes->count, shape);
+    shape[batch] = entries;
+    *previous = part_of_writers(r->graph, writers, 0, entries, batch + 1, shape);
 }
 
 /* The number of every entry among those that share its batch axes, in the shape of an index array. */
@@ -311,9 +337,9 @@ static void scatter_set_transpose(qb_rule *r)
         for (int i = 0; i < count; i++)
             axes[i] = batch + i;
         qb_value previous, last;
-        find_writers(r, array, &previous, &last);
-        qb_value winner = qb_gather(g, last, count, r->operand + 2, axes, batch,
-                                    (qb_bounds)r->attribute[BOUNDS].integer);
+        find_writers(r, array, &r->operand_type[2], &previous, &last);
+        qb_value winner =
+            qb_gather(g, last, count, r->operand + 2, axes, batch, (qb_bounds)r->attribute[BOUNDS].integer);
         qb_value wins = qb_equal(g, winner, number_entries(g, &r->operand_type[2], batch));
         read = qb_select(g, spread_entries(g, wins, r->attribute, updates), read, zeros);
     }
@@ -358,8 +384,7 @@ static void running_products(qb_rule *r, qb_value *u, qb_value *t)
     links.rank = batch + 1;
     links.shape[batch] = entries;
     qb_value previous, last, p = qb_reshape(g, *u, flat.rank, flat.shape), q = qb_reshape(g, *t, flat.rank, flat.shape);
-    find_writers(r, &array, &previous, &last);
-    previous = qb_reshape(g, previous, links.rank, links.shape);
+    find_writers(r, &array, &index, &previous, &last);
     qb_value none = qb_splat(g, QB_INT64, links.rank, links.shape, (double)entries), one = qb_splat_like(g, p, 1);
     const int64_t link_axis = batch;
     for (int64_t reach = 1; reach < entries && p >= 0 && q >= 0; reach *= 2) {
@@ -388,8 +413,7 @@ static void scatter_mul_jvp(qb_rule *r)
             running_products(r, &products, &tangents);
         /* the last write is the product of all */
         factor = write_addressed(r, &qb_op_scatter_set, one, products);
-        qb_value change =
-            write_addressed(r, &qb_op_scatter_set, qb_splat_like(g, r->operand[0], 0), tangents);
+        qb_value change = write_addressed(r, &qb_op_scatter_set, qb_splat_like(g, r->operand[0], 0), tangents);
         by_updates = qb_strong_mul(g, r->operand[0], change);
     } else {
         factor = write_addressed(r, r->op, one, r->operand[1]);
@@ -407,7 +431,8 @@ static void scatter_extremum_jvp(qb_rule *r)
     qb_graph *g = r->graph;
     qb_value array = r->operand[0], updates = r->operand[1];
     qb_value chosen[2] = {qb_equal(g, array, r->result[0]), qb_equal(g, updates, read_at_places(r, r->result[0]))};
-    chosen[0] = qb_bit_or(g, chosen[0], qb_not_equal(g, array, array)); /* a NaN where nothing is written stays itself */
+    chosen[0] =
+        qb_bit_or(g, chosen[0], qb_not_equal(g, array, array)); /* a NaN where nothing is written stays itself */
     qb_value count[2], sum[2];
     for (int i = 0; i < 2; i++) {
         qb_value zero = qb_splat_like(g, r->operand[i], 0), one = qb_splat_like(g, r->operand[i], 1);
@@ -444,7 +469,7 @@ static void scatter_batch(qb_rule *r)
                                         .summary = text,                                                               \
                                         .arity = -1,                                                                   \
                                         .result_count = 1,                                                             \
-                                        .flags = op_flags,                                                             \
+                                        .flags = QB_OP_OVERWRITES | (op_flags),                                        \
                                         .attribute_count = 4,                                                          \
                                         .attribute_name = {"axes", "batch", "bounds", "unique"},                       \
                                         .lane = QB_LANE_NONE,                                                          \
@@ -474,26 +499,29 @@ qb_value qb_scatter(qb_graph *graph, const qb_op *op, qb_value a, qb_value updat
     return qb_emit(graph, op, count + 2, operands, attributes);
 }
 
-/* ---- writers: which entries write the same element. Result 0, like an index array: the entry before that writes it;
- * result 1, [batch..., extents...]: the entry that writes it last. Entries are numbered 0 to n - 1 along S; n: none. */
+/* ---- writers: which of the n entries write the same one of m elements. The result is [batch..., n + m]: for each entry
+ * the one before it that writes the same element, then for each element the one that writes it last. Entries are
+ * numbered 0 to n - 1 along S; n: none. */
 
 static qb_status writers_infer(const qb_inference *in)
 {
     const qb_type *index = &in->operand[0];
     const qb_attribute *extents = &in->attribute[0];
-    int64_t batch = in->attribute[BATCH].integer, size;
-    bool valid = in->operand_count > 0 && extents->count == in->operand_count && batch >= 0 && batch <= index->rank;
+    int64_t batch = in->attribute[BATCH].integer, size, entries = 1, elements;
+    bool valid = in->operand_count > 0 && extents->count == in->operand_count && batch >= 0 && batch <= index->rank &&
+                 batch < QB_MAX_RANK;
     for (int i = 0; valid && i < in->operand_count; i++)
-        valid = in->operand[i].dtype == QB_INT64 && extents->integers[i] >= 0 &&
+        valid = in->operand[i].dtype == QB_INT64 &&
                 qb_shape_equal(index->rank, index->shape, in->operand[i].rank, in->operand[i].shape);
-    if (!valid || batch + extents->count > QB_MAX_RANK)
+    if (!valid)
         return qb_fail(QB_ERROR_VALUE, "writers: %d index arrays do not fit axes of extents %s", in->operand_count,
                        qb_print_shape(extents->count, extents->integers).text);
-    in->result[0] = *index;
-    qb_type_set(&in->result[1], QB_INT64, (int)batch, index->shape);
-    for (int i = 0; i < extents->count; i++)
-        in->result[1].shape[in->result[1].rank++] = extents->integers[i];
-    return qb_shape_size(in->result[1].rank, in->result[1].shape, sizeof(int64_t), &size);
+    QB_TRY(qb_shape_size(extents->count, extents->integers, sizeof(int64_t), &elements));
+    for (int i = (int)batch; i < index->rank; i++)
+        entries *= index->shape[i];
+    qb_type_set(in->result, QB_INT64, (int)batch, index->shape);
+    in->result->shape[in->result->rank++] = entries + elements;
+    return qb_shape_size(in->result->rank, in->result->shape, sizeof(int64_t), &size);
 }
 
 static void writers_batch(qb_rule *r)
@@ -502,13 +530,13 @@ static void writers_batch(qb_rule *r)
     for (int i = 0; i < r->operand_count; i++)
         operands[i] = with_batch(r, i);
     const qb_attribute attributes[] = {r->attribute[0], qb_int(r->attribute[BATCH].integer + 1), r->attribute[BOUNDS]};
-    (void)qb_emit_all(r->graph, r->op, r->operand_count, operands, attributes, r->batched_result);
+    r->batched_result[0] = qb_emit(r->graph, r->op, r->operand_count, operands, attributes);
 }
 
 const qb_op qb_op_writers = {.name = "writers",
                              .summary = "Which entries of index arrays address the same element",
                              .arity = -1,
-                             .result_count = 2,
+                             .result_count = 1,
                              .flags = QB_OP_FLAT,
                              .attribute_count = 3,
                              .attribute_name = {"extents", "batch", "bounds"},
@@ -533,7 +561,8 @@ static qb_status insert_infer(const qb_inference *in)
         return qb_fail(QB_ERROR_VALUE, "insert: %s at start %s, step %s does not fit into %s",
                        qb_print_type(part->dtype, part->rank, part->shape).text,
                        qb_print_shape(start->count, start->integers).text,
-                       qb_print_shape(step->count, step->integers).text, qb_print_type(a->dtype, a->rank, a->shape).text);
+                       qb_print_shape(step->count, step->integers).text,
+                       qb_print_type(a->dtype, a->rank, a->shape).text);
     *in->result = *a;
     return QB_OK;
 }
@@ -579,7 +608,7 @@ const qb_op qb_op_insert = {.name = "insert",
                             .summary = "A regular part of the array replaced",
                             .arity = 2,
                             .result_count = 1,
-                            .flags = QB_OP_LINEAR,
+                            .flags = QB_OP_LINEAR | QB_OP_OVERWRITES,
                             .attribute_count = 2,
                             .attribute_name = {"start", "step"},
                             .lane = QB_LANE_NONE,

@@ -15,7 +15,8 @@ enum {
     QB_OP_FLAT = 1 << 3,        /* derivative zero everywhere */
     QB_OP_COMMUTATIVE = 1 << 4, /* in two operands: ordered when built, so that a+b and b+a are one node */
     QB_OP_UNIQUE = 1 << 5,      /* never merged with an equal node: inputs */
-    QB_OP_VIEW = 1 << 6         /* moves elements without changing any: a device may realise it as strides */
+    QB_OP_VIEW = 1 << 6,        /* moves elements without changing any: a device may realise it as strides */
+    QB_OP_OVERWRITES = 1 << 7 /* the result is operand 0 with some elements changed: a device may give it that memory */
 };
 
 /* What an inference rule sees and answers. */
@@ -65,15 +66,15 @@ struct qb_op {
     qb_lane lane; /* QB_LANE_NONE unless elementwise */
 
     qb_status (*infer)(const qb_inference *inference);
-    void (*jvp)(qb_rule *rule);             /* NULL: derived from the flags */
-    void (*transpose)(qb_rule *rule);       /* NULL: not linear in anything, or derived */
-    void (*batch)(qb_rule *rule);           /* NULL: derived (elementwise) */
-    qb_value (*simplify)(qb_rule *rule);    /* NULL or QB_NONE: nothing simpler; else a value that stands for result 0 */
+    void (*jvp)(qb_rule *rule);          /* NULL: derived from the flags */
+    void (*transpose)(qb_rule *rule);    /* NULL: not linear in anything, or derived */
+    void (*batch)(qb_rule *rule);        /* NULL: derived (elementwise) */
+    qb_value (*simplify)(qb_rule *rule); /* NULL or QB_NONE: nothing simpler; else a value that stands for result 0 */
 
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major operands and
      * results. */
-    void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type, const void *const *operand,
-                const qb_type *result_type, void *const *result);
+    void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
+                const void *const *operand, const qb_type *result_type, void *const *result);
 };
 
 /* All descriptors, for tests and documentation. */

@@ -56,7 +56,8 @@ static qb_status dot_infer(const qb_inference *in)
     if (!valid)
         return qb_fail(QB_ERROR_VALUE, "dot: arrays of shapes %s and %s do not pair along axes %s and %s",
                        qb_print_shape(a->rank, a->shape).text, qb_print_shape(b->rank, b->shape).text,
-                       qb_print_shape(at[0].count, at[0].integers).text, qb_print_shape(at[1].count, at[1].integers).text);
+                       qb_print_shape(at[0].count, at[0].integers).text,
+                       qb_print_shape(at[1].count, at[1].integers).text);
     roles ra = roles_of(at, 0, a->rank), rb = roles_of(at, 1, b->rank);
     if (ra.batch_count + ra.free_count + rb.free_count > QB_MAX_RANK)
         return qb_fail(QB_ERROR_VALUE, "dot: the result would have rank %d; ranks go to %d",
@@ -111,7 +112,8 @@ static void transpose_operand(qb_rule *r, int operand)
     for (int i = 0; i < own.free_count; i++)
         order[own.free[i]] = own.batch_count + i;
     for (int i = 0; i < own.contract_count; i++) {
-        int place = 0; /* of its contracted axis i among all of them in ascending order: the free axes of that product */
+        int place =
+            0; /* of its contracted axis i among all of them in ascending order: the free axes of that product */
         for (int k = 0; k < own.contract_count; k++)
             place += its.contract[k] < its.contract[i];
         order[own.contract[i]] = own.batch_count + own.free_count + place;
@@ -160,7 +162,8 @@ static void dot_batch_one(qb_rule *r, int mapped)
     (void)shifted(&r->attribute[2 + mapped], true, batch);
     qb_value sum = qb_dot(g, r->operand[mapped], r->operand[other], contract_count, contract,
                           r->attribute[other].integers, batch_count, batch, r->attribute[2 + other].integers);
-    int free = type.rank - 1 - batch_count - contract_count, other_free = other_type.rank - batch_count - contract_count;
+    int free = type.rank - 1 - batch_count - contract_count,
+        other_free = other_type.rank - batch_count - contract_count;
     int first_count = mapped == 0 ? free : other_free, second_count = mapped == 0 ? other_free : free;
     int first = batch_count + 1 + (mapped == 0 ? 0 : free), second = batch_count + 1 + (mapped == 0 ? free : 0);
     int64_t order[QB_MAX_RANK + 1]; /* one more than a result has: then the product has failed */

@@ -20,12 +20,13 @@ static qb_status recurrence_infer(const qb_inference *in)
     if (b->dtype == QB_BOOL)
         return qb_fail(QB_ERROR_VALUE, "recurrence: takes numbers, got bool; convert with astype");
     if (axis < 0 || axis >= b->rank)
-        return qb_fail(QB_ERROR_VALUE, "recurrence: axis %lld is out of range for an array of shape %s", (long long)axis,
-                       qb_print_shape(b->rank, b->shape).text);
+        return qb_fail(QB_ERROR_VALUE, "recurrence: axis %lld is out of range for an array of shape %s",
+                       (long long)axis, qb_print_shape(b->rank, b->shape).text);
     const qb_type *a = &in->operand[in->operand_count - 1];
     if (a->dtype != b->dtype || !qb_shape_equal(a->rank, a->shape, b->rank, b->shape))
         return qb_fail(QB_ERROR_VALUE, "recurrence: terms are %s and factors %s, which must be equal here",
-                       qb_print_type(b->dtype, b->rank, b->shape).text, qb_print_type(a->dtype, a->rank, a->shape).text);
+                       qb_print_type(b->dtype, b->rank, b->shape).text,
+                       qb_print_type(a->dtype, a->rank, a->shape).text);
     *in->result = *b;
     return QB_OK;
 }

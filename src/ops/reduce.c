@@ -196,5 +196,7 @@ static void prod_jvp(qb_rule *r)
 
 REDUCTION(sum, "Sum over axes", QB_OP_LINEAR, infer_sum, sum_jvp, sum_transpose, sum_simplify)
 REDUCTION(prod, "Product over axes", 0, infer_sum, prod_jvp, NULL, NULL)
-REDUCTION(max, "Largest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp, NULL, NULL)
-REDUCTION(min, "Smallest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp, NULL, NULL)
+REDUCTION(max, "Largest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp,
+          NULL, NULL)
+REDUCTION(min, "Smallest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp,
+          NULL, NULL)

@@ -83,8 +83,7 @@ static qb_status reshape_infer(const qb_inference *in)
 
 static void reshape_transpose(qb_rule *r)
 {
-    r->operand_cotangent[0] =
-        qb_reshape(r->graph, r->cotangent[0], r->operand_type[0].rank, r->operand_type[0].shape);
+    r->operand_cotangent[0] = qb_reshape(r->graph, r->cotangent[0], r->operand_type[0].rank, r->operand_type[0].shape);
 }
 
 static void reshape_batch(qb_rule *r)
@@ -146,8 +145,8 @@ static void permute_transpose(qb_rule *r)
 static void permute_batch(qb_rule *r)
 {
     int64_t order[QB_MAX_RANK + 1];
-    r->batched_result[0] = qb_permute(r->graph, r->operand[0], r->attribute[0].count + 1,
-                                      axes_with_batch(&r->attribute[0], order));
+    r->batched_result[0] =
+        qb_permute(r->graph, r->operand[0], r->attribute[0].count + 1, axes_with_batch(&r->attribute[0], order));
 }
 
 VIEW(permute, "Axes in another order", .attribute_count = 1, .attribute_name = {"order"});
@@ -220,7 +219,8 @@ static void broadcast_batch(qb_rule *r)
                                         axes_with_batch(&r->attribute[1], axes));
 }
 
-VIEW(broadcast, "Repeated along new axes, or axes of extent 1", .attribute_count = 2, .attribute_name = {".shape", "axes"});
+VIEW(broadcast, "Repeated along new axes, or axes of extent 1", .attribute_count = 2,
+     .attribute_name = {".shape", "axes"});
 
 qb_value qb_broadcast(qb_graph *graph, qb_value a, int rank, const int64_t *shape, const int64_t *axes)
 {
@@ -250,9 +250,9 @@ qb_value qb_broadcast_to(qb_graph *graph, qb_value a, int rank, const int64_t *s
         return a;
     const qb_value_info *info = &graph->values[a];
     if (info->rank > rank)
-        return qb_graph_fail(graph, qb_fail(QB_ERROR_VALUE, "broadcast_to: an array of shape %s does not broadcast to %s",
-                                            qb_print_shape(info->rank, info->shape).text,
-                                            qb_print_shape(rank, shape).text));
+        return qb_graph_fail(graph,
+                             qb_fail(QB_ERROR_VALUE, "broadcast_to: an array of shape %s does not broadcast to %s",
+                                     qb_print_shape(info->rank, info->shape).text, qb_print_shape(rank, shape).text));
     int64_t axes[QB_MAX_RANK];
     for (int i = 0; i < info->rank; i++)
         axes[i] = rank - info->rank + i;
@@ -266,8 +266,9 @@ qb_value qb_broadcast_leading(qb_graph *graph, qb_value a, int64_t extent)
     const qb_value_info *info = &graph->values[a];
     int64_t shape[QB_MAX_RANK + 1];
     if (info->rank == QB_MAX_RANK)
-        return qb_graph_fail(graph, qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
-                                            info->rank, QB_MAX_RANK));
+        return qb_graph_fail(graph,
+                             qb_fail(QB_ERROR_VALUE, "vmap: an array of rank %d gets one more axis; ranks go to %d",
+                                     info->rank, QB_MAX_RANK));
     return qb_broadcast_to(graph, a, info->rank + 1, extents_with(extent, info->rank, info->shape, shape));
 }
 
@@ -339,7 +340,8 @@ static qb_status reverse_infer(const qb_inference *in)
     const qb_type *a = &in->operand[0];
     const qb_attribute *axes = &in->attribute[0];
     for (int i = 0; i < axes->count; i++)
-        if (axes->integers[i] < 0 || axes->integers[i] >= a->rank || (i > 0 && axes->integers[i] <= axes->integers[i - 1]))
+        if (axes->integers[i] < 0 || axes->integers[i] >= a->rank ||
+            (i > 0 && axes->integers[i] <= axes->integers[i - 1]))
             return qb_fail(QB_ERROR_VALUE, "reverse: axes %s are not distinct ascending axes of an array of shape %s",
                            qb_print_shape(axes->count, axes->integers).text, qb_print_shape(a->rank, a->shape).text);
     *in->result = *a;
@@ -411,7 +413,8 @@ static qb_status pad_infer(const qb_inference *in)
     if (!valid)
         return qb_fail(QB_ERROR_VALUE, "pad: widths (low %s, high %s, interior %s) do not fit an array of shape %s",
                        qb_print_shape(low->count, low->integers).text, qb_print_shape(high->count, high->integers).text,
-                       qb_print_shape(interior->count, interior->integers).text, qb_print_shape(a->rank, a->shape).text);
+                       qb_print_shape(interior->count, interior->integers).text,
+                       qb_print_shape(a->rank, a->shape).text);
     int64_t size;
     return qb_shape_size(in->result->rank, in->result->shape, qb_dtype_size(a->dtype), &size);
 }
@@ -444,8 +447,8 @@ static void pad_batch(qb_rule *r)
 }
 
 /* Copies the elements of axis `axis` of the operand, at `source`, to their places in the result, at `target`. */
-static void pad_axis(const qb_attribute *attribute, const qb_type *from, const qb_type *to, int axis, const char *source,
-                     char *target)
+static void pad_axis(const qb_attribute *attribute, const qb_type *from, const qb_type *to, int axis,
+                     const char *source, char *target)
 {
     size_t size = qb_dtype_size(from->dtype);
     if (axis == from->rank) {

@@ -242,8 +242,7 @@ static void searchsorted_batch(qb_rule *r)
     r->batched_result[0] = qb_reshape(g, places, 2, type.shape);
 }
 
-#define IS_NAN(x)                                                                                                      \
-    _Generic((x), double : isnan((double)(x)), float : isnan((float)(x)), default : 0)
+#define IS_NAN(x) _Generic((x), double : isnan((double)(x)), float : isnan((float)(x)), default : 0)
 
 /* How many elements come before v: those that are less, and on the right side those that are equal, too. */
 #define DTYPE(enumerator, type, dtype_name, kind)                                                                      \
@@ -288,8 +287,8 @@ static void searchsorted_cpu(const qb_attribute *attribute, int operand_count, c
         rows *= result_type->shape[i];
     for (int64_t row = 0; row < rows; row++)
         place_functions[operand_type[0].dtype](n, (const char *)operand[0] + row * n * size, m,
-                                               (const char *)operand[1] + row * m * size,
-                                               attribute[0].integer != 0, (int64_t *)result[0] + row * m);
+                                               (const char *)operand[1] + row * m * size, attribute[0].integer != 0,
+                                               (int64_t *)result[0] + row * m);
 }
 
 const qb_op qb_op_searchsorted = {.name = "searchsorted",

@@ -19,8 +19,38 @@ struct qb_buffers {
     int64_t *size; /* of a value's block in the arena; 0: none, or passed on */
 };
 
+int32_t qb_buffers_overwritten(const qb_plan *plan, int32_t v)
+{
+    const qb_plan_value *value = &plan->values[v];
+    if (value->role != QB_ROLE_CALL || !(value->node->op->flags & QB_OP_OVERWRITES))
+        return -1;
+    const int32_t *operands = plan->operands + value->operand;
+    const qb_plan_value *first = &plan->values[operands[0]];
+    if (first->root != operands[0] || first->step < 0 || first->last_step != value->step || first->output >= 0 ||
+        first->count != value->count)
+        return -1;
+    for (int i = 1; i < value->operand_count; i++)
+        if (plan->values[operands[i]].root == operands[0])
+            return -1;
+    return operands[0];
+}
+
+/* What an output overwrites is computed in the output's memory to begin with. Values are numbered topologically, so the
+ * last of a chain of such calls comes first here. */
+static void find_homes(qb_plan *plan)
+{
+    for (int32_t v = plan->value_count - 1; v >= 0; v--) {
+        const qb_plan_value *value = &plan->values[v];
+        int32_t home = value->output >= 0 ? value->output : value->home;
+        int32_t overwritten = home < 0 || value->step < 0 ? -1 : qb_buffers_overwritten(plan, v);
+        if (overwritten >= 0)
+            plan->values[overwritten].home = home;
+    }
+}
+
 qb_buffers *qb_buffers_begin(qb_plan *plan)
 {
+    find_homes(plan);
     size_t values = (size_t)plan->value_count, steps = (size_t)plan->unit_count;
     qb_buffers *b = qb_plan_scratch(plan, 1, sizeof *b);
     if (!b)
@@ -109,11 +139,12 @@ qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
 {
     qb_plan *plan = b->plan;
     const qb_plan_value *value = &plan->values[v];
-    qb_slot *slot = add_slot(b, v, value->output >= 0 ? QB_SLOT_OUTPUT : QB_SLOT_ARENA);
+    int32_t output = value->output >= 0 ? value->output : value->home;
+    qb_slot *slot = add_slot(b, v, output >= 0 ? QB_SLOT_OUTPUT : QB_SLOT_ARENA);
     if (!slot)
         return qb_fail_memory();
     if (slot->kind == QB_SLOT_OUTPUT) {
-        slot->index = value->output;
+        slot->index = output;
         return QB_OK;
     }
     if (take_over >= 0) {

@@ -535,7 +535,7 @@ static qb_status emit_call(emitter *e, const qb_unit *unit, const qb_call_step *
         qb_value_type(plan->graph, qb_operand(plan->graph, node, i), &types[i]);
     }
     for (int i = 0; i < results; i++) {
-        QB_TRY(qb_buffers_define(e->buffers, v + i, -1));
+        QB_TRY(qb_buffers_define(e->buffers, v + i, i == 0 ? qb_buffers_overwritten(plan, v) : -1));
         slots[count + i] = plan->values[v + i].slot;
         qb_value_type(plan->graph, node->result + i, &types[count + i]);
     }

@@ -33,6 +33,7 @@ static qb_plan_value *add_value(qb_plan *plan, qb_role role, qb_dtype dtype, int
                              .last_step = -1,
                              .slot = -1,
                              .output = -1,
+                             .home = -1,
                              .copy = -1,
                              .count = count};
     plan->value_count++;

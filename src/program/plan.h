@@ -40,6 +40,7 @@ typedef struct qb_plan_value {
     int32_t last_step;              /* that reads it */
     int32_t slot;                   /* -1: none */
     int32_t output;                 /* the output that lives in it; -1: none */
+    int32_t home;                   /* the output whose memory it has before a later value overwrites it; -1: none */
     int32_t copy;                   /* VIEW: the value that is this view made contiguous; -1: none */
     int64_t count;                  /* elements */
     qb_lane lane;                   /* LANE */
@@ -166,6 +167,8 @@ static inline bool qb_plan_in_kernel(const qb_plan_value *value)
 
 typedef struct qb_buffers qb_buffers;
 qb_buffers *qb_buffers_begin(qb_plan *plan); /* NULL when memory is out */
+/* The value that a call may overwrite with its first result, which is `value`; -1: none. */
+int32_t qb_buffers_overwritten(const qb_plan *plan, int32_t value);
 /* Gives the stored value a slot; `take_over` (-1: none) is a dying value whose memory it may have. */
 qb_status qb_buffers_define(qb_buffers *buffers, int32_t value, int32_t take_over);
 /* After step `step`: what nobody reads any more gives its memory back. */

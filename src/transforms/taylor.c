@@ -163,23 +163,28 @@ static qb_value zero_like(walk *w, qb_value value, int weight)
     return w->directions > 0 && weight == 1 ? qb_broadcast_leading(w->target, zero, w->directions) : zero;
 }
 
-/* Coefficient 0, and linear ops at any k: the op on the operands' coefficients. */
+/* Coefficient 0, and linear ops at any k: the op on the operands' coefficients. A zero among them has the weight of the others: a
+ * constant zero beside a rate, as masks in derivative rules have it, is of weight 0 by itself. */
 static qb_value apply(walk *w, const qb_node *node, int k)
 {
     size_t count = (size_t)node->operand_count;
     qb_value *operands = qb_allocate(count * sizeof *operands);
     int *weights = qb_allocate(count * sizeof *weights);
     bool any = k == 0, failed = !operands || !weights;
+    int weight = 0;
     for (int i = 0; !failed && i < node->operand_count; i++) {
         qb_value operand = qb_operand(w->expression, node, i);
         bool moves = k > 0 && qb_dtype_is_floating(w->expression->values[operand].dtype);
         operands[i] = coefficient(w, operand, moves ? k : 0);
         weights[i] = weight_of(w, operand) + (moves ? k : 0);
         any = any || (moves && operands[i] != QB_NONE);
+        weight = weights[i] > weight ? weights[i] : weight;
     }
     for (int i = 0; !failed && any && i < node->operand_count; i++)
-        if (operands[i] == QB_NONE)
-            operands[i] = zero_like(w, qb_operand(w->expression, node, i), weights[i]);
+        if (operands[i] == QB_NONE) {
+            weights[i] = weight;
+            operands[i] = zero_like(w, qb_operand(w->expression, node, i), weight);
+        }
     qb_value result = failed ? qb_graph_fail(w->target, qb_fail_memory())
                       : any  ? emit(w, node, operands, weights)
                              : QB_NONE;

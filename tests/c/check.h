@@ -1,4 +1,5 @@
-/* What the C tests share: checks that name themselves and end the test, and short ways to make tensors, graphs and programs. */
+/* What the C tests share: checks that name themselves and end the test, and short ways to make tensors, graphs and
+ * programs. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -10,7 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* CHECK(condition) or CHECK(condition, "format", ...): says what did not hold, where, and the library's last message. */
+/* CHECK(condition) or CHECK(condition, "format", ...): says what did not hold, where, and the library's last
+ * message. */
 #define CHECK(condition, ...)                                                                                          \
     do {                                                                                                               \
         if (!(condition))                                                                                              \
@@ -35,7 +37,8 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "%s:%d: not true: %s%s [last message: %s]\n", file, line, condition, text, qb_error_message());
+    (void)fprintf(stderr, "%s:%d: not true: %s%s [last message: %s]\n", file, line, condition, text,
+                  qb_error_message());
     exit(1);
 }
 

@@ -165,6 +165,25 @@ static void reference_dot(const qb_node *node, const reference_array *a, const r
     }
 }
 
+/* The operation's own kernel, which may have several results: `out` is the first of them. */
+static void reference_call(const qb_graph *graph, const qb_node *node, const reference_array *operands,
+                           const reference_array *out)
+{
+    qb_type types[64], results[8];
+    const void *data[64];
+    void *made[8];
+    assert(node->result_count <= 8);
+    for (int i = 0; i < node->operand_count; i++) {
+        qb_value_type(graph, qb_operand(graph, node, i), &types[i]);
+        data[i] = operands[i].data;
+    }
+    for (int i = 0; i < node->result_count; i++) {
+        qb_value_type(graph, node->result + i, &results[i]);
+        made[i] = out[i].data;
+    }
+    node->op->cpu(node->attributes, node->operand_count, types, data, results, made);
+}
+
 static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor *const *inputs,
                            reference_array *arrays)
 {
@@ -184,20 +203,13 @@ static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor
     } else if (node->op == &qb_op_dot) {
         reference_dot(node, operands, out);
     } else if (node->op->cpu) {
-        qb_type types[64], result;
-        const void *data[64];
-        for (int i = 0; i < node->operand_count; i++) {
-            qb_value_type(graph, qb_operand(graph, node, i), &types[i]);
-            data[i] = operands[i].data;
-        }
-        qb_value_type(graph, node->result, &result);
-        node->op->cpu(node->attributes, node->operand_count, types, data, &result, (void *[]){out->data});
+        reference_call(graph, node, operands, out);
     } else {
         reference_reduce(node, operands, out);
     }
 }
 
-/* The outputs, as new tensors. Operations with one result only. */
+/* The outputs, as new tensors. */
 static void reference_run(const qb_graph *graph, qb_tensor *const *inputs, qb_tensor **outputs)
 {
     reference_array *arrays = calloc((size_t)graph->value_count + 1, sizeof *arrays);

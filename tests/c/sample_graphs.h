@@ -1,5 +1,5 @@
-/* Graphs that every transform, every pass and the failing allocator are tried on: each primitive alone, every way of using its
- * attributes, and some functions as users write them. */
+/* Graphs that every transform, every pass and the failing allocator are tried on: each primitive alone, every way of
+ * using its attributes, and some functions as users write them. */
 #ifndef SAMPLE_GRAPHS_H
 #define SAMPLE_GRAPHS_H
 
@@ -7,9 +7,9 @@
 
 typedef struct sample {
     const char *name;
-    const qb_op *op;                         /* of an elementwise sample */
-    void (*build)(qb_graph *g, qb_dtype d);  /* of the others: inputs, nodes, outputs */
-    double low[2], high[2];                  /* range of the elements of input 0, and of the other inputs */
+    const qb_op *op;                        /* of an elementwise sample */
+    void (*build)(qb_graph *g, qb_dtype d); /* of the others: inputs, nodes, outputs */
+    double low[2], high[2];                 /* range of the elements of input 0, and of the other inputs */
 } sample;
 
 static inline qb_value out(qb_graph *g, qb_value value)
@@ -18,11 +18,12 @@ static inline qb_value out(qb_graph *g, qb_value value)
     return value;
 }
 
-#define IN(...)    check_input(g, d, SHAPE(__VA_ARGS__))
-#define IN_SCALAR  check_input(g, d, SCALAR)
-#define NUM(c, v)  qb_splat_like(g, v, c)
+#define IN(...)   check_input(g, d, SHAPE(__VA_ARGS__))
+#define IN_SCALAR check_input(g, d, SCALAR)
+#define NUM(c, v) qb_splat_like(g, v, c)
 
-/* ---- Elementwise rows: a function of the result that shows it whatever its dtype, from operands of the dtype it takes */
+/* ---- Elementwise rows: a function of the result that shows it whatever its dtype, from operands of the dtype it
+ * takes */
 
 static inline void build_elementwise(qb_graph *g, qb_dtype d, const qb_op *op)
 {
@@ -154,16 +155,34 @@ static inline void build_gather(qb_graph *g, qb_dtype d)
     out(g, qb_gather(g, y, 1, &one, INTEGERS(1), 0, QB_BOUNDS_CLAMP));
 }
 
+/* The value on a grid that no other value with another offset, and no other element of it, comes near: no ties. */
+static inline qb_value without_ties(qb_graph *g, qb_value v, double offset)
+{
+    qb_type type;
+    int64_t size = qb_value_size(g, v);
+    qb_value_type(g, v, &type);
+    qb_value grid = qb_reshape(g, qb_iota(g, type.dtype, 1, &size, 0), type.rank, type.shape);
+    grid = qb_add(g, qb_mul(g, grid, NUM(0.1, v)), NUM(offset, v));
+    return qb_add(g, grid, qb_mul(g, qb_sin(g, v), NUM(0.01, v)));
+}
+
 static inline void build_scatter(qb_graph *g, qb_dtype d, const qb_op *op)
 {
     qb_value x = IN(3, 4), u = IN(3, 2, 3), t = IN(2, 3), v = IN(2, 3), y = qb_mul(g, x, x);
+    if (op == &qb_op_scatter_max || op == &qb_op_scatter_min) {
+        x = without_ties(g, x, 0);
+        y = without_ties(g, y, 0);
+        u = without_ties(g, u, 0.03);
+        v = without_ties(g, v, 0.06);
+    }
     qb_value i = places(g, t), k = constant_places(g, SHAPE(3, 2), (const double[]){0, 0, -1, 5, 2, 2});
     qb_value pair[] = {i, constant_places(g, SHAPE(2, 3), (const double[]){0, -1, 2, 1, 7, 0})};
     qb_value column[] = {constant_places(g, SHAPE(2), (const double[]){3, 1})};
     out(g, qb_scatter(g, op, y, u, 1, &i, INTEGERS(1), 0, QB_BOUNDS_DROP, false));
-    out(g, qb_scatter(g, op, x, qb_sin(g, v), 2, pair, INTEGERS(0, 1), 0, QB_BOUNDS_CLAMP, false));
-    out(g, qb_scatter(g, op, y, qb_slice(g, qb_reshape(g, u, SHAPE(3, 6)), INTEGERS(0, 1), INTEGERS(3, 3), INTEGERS(1, 1)),
-                      1, &k, INTEGERS(1), 1, QB_BOUNDS_DROP, false));
+    out(g, qb_scatter(g, op, x, v, 2, pair, INTEGERS(0, 1), 0, QB_BOUNDS_CLAMP, false));
+    out(g,
+        qb_scatter(g, op, y, qb_slice(g, qb_reshape(g, u, SHAPE(3, 6)), INTEGERS(0, 1), INTEGERS(3, 3), INTEGERS(1, 1)),
+                   1, &k, INTEGERS(1), 1, QB_BOUNDS_DROP, false));
     out(g, qb_scatter(g, op, y, qb_permute(g, v, 2, INTEGERS(1, 0)), 1, column, INTEGERS(1), 0, QB_BOUNDS_DROP, true));
 }
 
@@ -181,11 +200,9 @@ SCATTER_BUILDER(min)
 
 static inline void build_writers(qb_graph *g, qb_dtype d)
 {
-    qb_value i = places(g, IN(3, 4)), results[2];
+    qb_value i = places(g, IN(3, 4));
     const qb_attribute attributes[] = {qb_ints(1, INTEGERS(5)), qb_int(1), qb_int(QB_BOUNDS_DROP)};
-    CHECK(qb_emit_all(g, &qb_op_writers, 1, &i, attributes, results));
-    out(g, results[0]);
-    out(g, results[1]);
+    out(g, qb_emit(g, &qb_op_writers, 1, &i, attributes));
 }
 
 static inline void build_insert(qb_graph *g, qb_dtype d)
@@ -193,7 +210,8 @@ static inline void build_insert(qb_graph *g, qb_dtype d)
     qb_value x = IN(5, 7), u = IN(2, 3), y = qb_mul(g, x, x), z = qb_sin(g, u);
     out(g, qb_insert(g, y, z, INTEGERS(1, 2), INTEGERS(1, 1)));
     out(g, qb_insert(g, y, z, INTEGERS(0, 0), INTEGERS(4, 3)));
-    out(g, qb_insert(g, z, qb_slice(g, y, INTEGERS(0, 1), INTEGERS(2, 3), INTEGERS(1, 1)), INTEGERS(0, 1), INTEGERS(1, 1)));
+    out(g, qb_insert(g, z, qb_slice(g, y, INTEGERS(0, 1), INTEGERS(2, 3), INTEGERS(1, 1)), INTEGERS(0, 1),
+                     INTEGERS(1, 1)));
     out(g, qb_insert(g, qb_mul(g, u, u), z, INTEGERS(0, 0), INTEGERS(1, 1)));
 }
 
@@ -225,8 +243,8 @@ static inline void build_extrema(qb_graph *g, qb_dtype d)
     out(g, qb_mul(g, qb_reduce_max(g, y, 2, INTEGERS(0, 1)), qb_reduce_min(g, y, 2, INTEGERS(0, 1))));
 }
 
-/* ---- Products: AxBxC... names the axes of the operands, one letter an axis; equal letters of both are contracted in the order of
- * `contract`, or are batch axes when they stand in `batch`. */
+/* ---- Products: AxBxC... names the axes of the operands, one letter an axis; equal letters of both are contracted
+ * in the order of `contract`, or are batch axes when they stand in `batch`. */
 
 static inline qb_value product(qb_graph *g, qb_value a, const char *a_axes, qb_value b, const char *b_axes,
                                const char *contract, const char *batch)
@@ -296,13 +314,64 @@ static inline void build_dot_with_itself(qb_graph *g, qb_dtype d)
     out(g, product(g, product(g, y, "i", x, "ij", "i", ""), "j", y, "j", "j", ""));
 }
 
+/* ---- Along an axis */
+
+static inline void build_recurrence(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 5, 3), a = IN(2, 5, 3), y = qb_mul(g, x, x);
+    out(g, qb_recurrence(g, y, a, 1, false, false));
+    out(g, qb_recurrence(g, y, qb_sin(g, a), 2, true, true));
+    out(g, qb_recurrence(g, NUM(1, x), a, 0, true, false));
+    out(g, qb_recurrence(g, a, a, 1, false, true));
+}
+
+static inline void build_running_sum(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 5, 3), y = qb_mul(g, x, x);
+    out(g, qb_recurrence(g, y, QB_NONE, 1, false, false));
+    out(g, qb_sin(g, qb_recurrence(g, y, QB_NONE, 2, true, false)));
+    out(g, qb_recurrence(g, check_input(g, d, SHAPE(2, 0)), QB_NONE, 0, false, false));
+    out(g, qb_recurrence(g, check_input(g, d, SHAPE(2, 1)), QB_NONE, 1, false, false));
+    out(g, qb_recurrence(g, check_input(g, d, SHAPE(4)), QB_NONE, 0, true, false));
+}
+
+/* Numbers whose order a small step does not change. */
+static inline qb_value apart(qb_graph *g, qb_value x, int axis)
+{
+    qb_type type;
+    qb_value_type(g, x, &type);
+    qb_value places = qb_iota(g, type.dtype, type.rank, type.shape, axis);
+    return qb_add(g, qb_mul(g, NUM(0.05, x), x), qb_sin(g, qb_mul(g, NUM(2.4, x), places)));
+}
+
+static inline void build_order(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3, 5), v = IN(4), keys = apart(g, x, 1), places = qb_argsort(g, keys, 1);
+    out(g, places);
+    out(g, qb_gather(g, qb_mul(g, x, x), 1, &places, INTEGERS(1), 1, QB_BOUNDS_CLAMP));
+    out(g, qb_argsort(g, apart(g, x, 0), 0));
+    qb_value sorted = qb_gather(g, keys, 1, &places, INTEGERS(1), 1, QB_BOUNDS_CLAMP);
+    out(g, qb_searchsorted(g, sorted, x, false, 1));
+    qb_value first = qb_reshape(g, qb_slice(g, sorted, INTEGERS(0, 0), INTEGERS(1, 5), INTEGERS(1, 1)), SHAPE(5));
+    out(g, qb_searchsorted(g, first, v, true, 0));
+    out(g, qb_mul(g, v, qb_convert(g, qb_searchsorted(g, first, v, false, 0), d)));
+}
+
+static inline void build_polygamma(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(4);
+    out(g, qb_polygamma(g, NUM(1, x), x));
+    out(g, qb_polygamma(g, NUM(4, x), x));
+}
+
 /* ---- Functions */
 
 /* mean((w2 tanh(x w1 + b1) + b2 - sin(pi x))^2) */
 static inline void build_network(qb_graph *g, qb_dtype d)
 {
     qb_value x = IN(6, 1), w1 = IN(1, 4), b1 = IN(4), w2 = IN(4, 1), b2 = IN_SCALAR;
-    qb_value hidden = qb_tanh(g, qb_add(g, product(g, x, "im", w1, "mk", "m", ""), qb_broadcast_to(g, b1, SHAPE(6, 4))));
+    qb_value hidden =
+        qb_tanh(g, qb_add(g, product(g, x, "im", w1, "mk", "m", ""), qb_broadcast_to(g, b1, SHAPE(6, 4))));
     qb_value u = qb_add(g, product(g, hidden, "ik", w2, "km", "k", ""), qb_broadcast_to(g, b2, SHAPE(6, 1)));
     qb_value error = qb_sub(g, u, qb_sin(g, qb_mul(g, NUM(M_PI, x), x)));
     qb_value sum = qb_reduce_sum(g, qb_mul(g, error, error), 2, INTEGERS(0, 1));
@@ -325,16 +394,12 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
 }
 
 #define POSITIVE                                                                                                       \
-    {                                                                                                                  \
-        0.3, 0.3                                                                                                       \
-    },                                                                                                                 \
+    {0.3, 0.3},                                                                                                        \
     {                                                                                                                  \
         0.9, 0.9                                                                                                       \
     }
 #define SIGNED                                                                                                         \
-    {                                                                                                                  \
-        -0.9, -0.9                                                                                                     \
-    },                                                                                                                 \
+    {-0.9, -0.9},                                                                                                      \
     {                                                                                                                  \
         0.9, 0.9                                                                                                       \
     }
@@ -364,7 +429,11 @@ static const sample structural_samples[] = {
 #define PRODUCT_SAMPLE(name, a, b, contract, batch) {"dot_" #name, NULL, build_dot_##name, SIGNED},
     PRODUCTS(PRODUCT_SAMPLE)
 #undef PRODUCT_SAMPLE
-    {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
+        {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
+    {"recurrence", NULL, build_recurrence, SIGNED},
+    {"running sum", NULL, build_running_sum, SIGNED},
+    {"argsort, searchsorted", NULL, build_order, SIGNED},
+    {"polygamma", NULL, build_polygamma, POSITIVE},
     {"network", NULL, build_network, SIGNED},
     {"softmax", NULL, build_softmax, SIGNED},
     {"scalar", NULL, build_scalar, SIGNED},
@@ -372,21 +441,22 @@ static const sample structural_samples[] = {
 
 enum { STRUCTURAL_SAMPLES = sizeof structural_samples / sizeof *structural_samples };
 
-/* Elementwise samples: row `index` of the list of ops, on positive numbers, or (`negative`) on negative ones; false where the op is
- * not elementwise, or has no such domain. Ranges keep clear of kinks and jumps. */
+/* Elementwise samples: row `index` of the list of ops, on positive numbers, or (`negative`) on negative ones; false
+ * where the op is not elementwise, or has no such domain. Ranges keep clear of kinks and jumps. */
 static inline bool elementwise_sample(int index, bool negative, sample *s)
 {
     static const sample special[] = {
-        {"fmod", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},
-        {"floor_divide", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},
-        {"max", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
-        {"min", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
-        {"round", NULL, NULL, {0.6, 0.6}, {0.9, 0.9}},
-        {"arccosh", NULL, NULL, {1.2, 1.2}, {1.9, 1.9}},
+        {"fmod", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},   {"floor_divide", NULL, NULL, {3.1, 0.9}, {3.4, 0.97}},
+        {"max", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},     {"min", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
+        {"less", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},    {"less_equal", NULL, NULL, {0.3, 0.6}, {0.5, 0.9}},
+        {"bit_not", NULL, NULL, {0.3, 0.3}, {0.5, 0.5}}, {"bit_and", NULL, NULL, {0.3, 0.7}, {0.5, 0.9}},
+        {"bit_or", NULL, NULL, {0.3, 0.7}, {0.5, 0.9}},  {"bit_xor", NULL, NULL, {0.3, 0.7}, {0.5, 0.9}},
+        {"round", NULL, NULL, {0.6, 0.6}, {0.9, 0.9}},   {"arccosh", NULL, NULL, {1.2, 1.2}, {1.9, 1.9}},
     };
     static const char *const positive_only[] = {"sqrt", "log", "log2", "log10", "log1p", "pow", "arccosh"};
     const qb_op *op = qb_ops[index];
-    if (!(op->flags & QB_OP_ELEMENTWISE) || op->arity > 2 || op->attribute_count > 0 || op == &qb_op_stop_gradient)
+    if (!(op->flags & QB_OP_ELEMENTWISE) || op->arity > 2 || op->attribute_count > 0 || op == &qb_op_stop_gradient ||
+        op == &qb_op_polygamma)
         return false;
     *s = (sample){op->name, op, NULL, POSITIVE};
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
@@ -418,7 +488,14 @@ static inline qb_graph *build_sample(const sample *s, qb_dtype dtype)
     return g;
 }
 
-/* Inputs for a graph: elements in the sample's ranges, the same for the inputs that a transform adds as for the later ones. */
+/* Whether a small step from x could cross where the samples choose by value: comparisons with 0.6, and `places`. */
+static inline bool is_near_jump(double x)
+{
+    return fabs(fabs(x) - 0.6) < 0.01 || fabs(6 * x - round(6 * x)) < 0.03;
+}
+
+/* Inputs for a graph: elements in the sample's ranges, the same for the inputs that a transform adds as for the
+ * later ones. */
 static inline void sample_inputs(const sample *s, const qb_graph *g, qb_tensor **inputs)
 {
     for (int i = 0; i < g->input_count; i++) {
@@ -426,7 +503,10 @@ static inline void sample_inputs(const sample *s, const qb_graph *g, qb_tensor *
         inputs[i] = check_tensor(info->dtype, info->rank, info->shape, NULL);
         for (int64_t k = 0; k < inputs[i]->size; k++) {
             int range = i > 0;
-            double x = s->low[range] + (s->high[range] - s->low[range]) * check_random();
+            double x;
+            do
+                x = s->low[range] + (s->high[range] - s->low[range]) * check_random();
+            while (is_near_jump(x));
             qb_dtype_store(info->dtype, x, (char *)inputs[i]->data + (size_t)k * qb_dtype_size(info->dtype));
         }
     }

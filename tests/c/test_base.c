@@ -1,4 +1,5 @@
-/* The base: dtypes and their promotion, shapes and their limits, tensors, arenas, texts, messages, the failing allocator. */
+/* The base: dtypes and their promotion, shapes and their limits, tensors, arenas, texts, messages, the failing
+ * allocator. */
 #include "base/arena.h"
 #include "base/text.h"
 #include "check.h"
@@ -22,7 +23,16 @@ static void test_dtypes(void)
 /* Every pair, in the order float64 float32 bool int32 int64 uint32 uint64; -1 is an error. */
 static void test_promotion(void)
 {
-    enum { D = QB_FLOAT64, F = QB_FLOAT32, B = QB_BOOL, I = QB_INT32, L = QB_INT64, U = QB_UINT32, V = QB_UINT64, X = -1 };
+    enum {
+        D = QB_FLOAT64,
+        F = QB_FLOAT32,
+        B = QB_BOOL,
+        I = QB_INT32,
+        L = QB_INT64,
+        U = QB_UINT32,
+        V = QB_UINT64,
+        X = -1
+    };
     static const int table[QB_DTYPE_COUNT][QB_DTYPE_COUNT] = {
         {D, X, D, D, D, D, D}, {X, F, F, F, F, F, F}, {D, F, B, I, L, U, V}, {D, F, I, I, L, L, X},
         {D, F, L, L, L, L, X}, {D, F, U, L, L, U, V}, {D, F, V, X, X, V, V},
@@ -130,7 +140,8 @@ static void test_memory_that_is_not_there(void)
 {
     qb_tensor *untouched = NULL;
     qb_allocate_fail_at(1);
-    FAILS(qb_tensor_create(QB_FLOAT64, SHAPE(2, 3), NULL, &untouched), QB_ERROR_MEMORY, "48 bytes for an array of shape (2, 3)");
+    FAILS(qb_tensor_create(QB_FLOAT64, SHAPE(2, 3), NULL, &untouched), QB_ERROR_MEMORY,
+          "48 bytes for an array of shape (2, 3)");
     CHECK(!untouched && qb_allocate_has_failed());
     qb_allocate_fail_at(2); /* only the chosen one */
     for (int i = 1; i <= 3; i++) {
@@ -183,9 +194,15 @@ static void test_numbers_in_text(void)
         double number;
         bool single;
         const char *expected;
-    } rows[] = {{0.1, false, "0.1"},         {1.0 / 3, false, "0.3333333333333333"}, {(double)0.1f, true, "0.1"},
-                {-0.0, false, "-0"},         {1e300, false, "1e+300"},               {INFINITY, false, "inf"},
-                {-INFINITY, false, "-inf"},  {5e-324, false, "5e-324"},              {123456789, false, "123456789"}};
+    } rows[] = {{0.1, false, "0.1"},
+                {1.0 / 3, false, "0.3333333333333333"},
+                {(double)0.1f, true, "0.1"},
+                {-0.0, false, "-0"},
+                {1e300, false, "1e+300"},
+                {INFINITY, false, "inf"},
+                {-INFINITY, false, "-inf"},
+                {5e-324, false, "5e-324"},
+                {123456789, false, "123456789"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qb_text text = {0};
         char *taken;

@@ -286,6 +286,17 @@ static void test_indexing(void)
     expect("getitem", OPERANDS(x), "index=(10:, :-10, -100:100)", "float64[0,0,6]");
     expect("getitem", OPERANDS(x), "index=(::100, 3:3:-1, 2:-100:-100)", "float64[1,0,1]");
     expect("getitem", OPERANDS(x), "index=()", "float64[4,5,6]");
+    qb_value i = INPUT(QB_INT64, 3), j = INPUT(QB_INT32, 2, 1), v = INPUT(QB_FLOAT64, 3, 6),
+             one = qb_scalar(graph, QB_INT64, 1);
+    expect("getitem", OPERANDS(x, i), "index=(:, %0)", "float64[4,3,6]");
+    expect("getitem", OPERANDS(x, i, j), "index=(%0, 1:, %1)", "float64[2,3,4]");
+    expect("getitem", OPERANDS(x, i, j), "index=(..., %1, %0)", "float64[4,2,3]");
+    expect("index_add", OPERANDS(x, v, i), "index=(0, %0)", "float64[4,5,6]");
+    expect("dynamic_slice", OPERANDS(v, one, one), "slice_sizes=(1, 4)", "float64[1,4]");
+    expect_failure("getitem", OPERANDS(x, i), "index=(%0, %1)", QB_ERROR_TYPE, "array 1, of which there are 1");
+    expect_failure("getitem", OPERANDS(x, v), "index=%0", QB_ERROR_INDEX, "astype(int64)");
+    expect_failure("take", OPERANDS(x, v), "axis=0", QB_ERROR_INDEX, "astype(int64)");
+    expect_failure("index_set", OPERANDS(x, i, i), "index=%0", QB_ERROR_VALUE, "(3,) do not broadcast");
     expect_failure("getitem", OPERANDS(x), "index=(0, 5)", QB_ERROR_INDEX,
                    "index 5 is out of bounds for axis 1 with size 5, of an array of shape (4, 5, 6)");
     expect_failure("getitem", OPERANDS(x), "index=(0, 0, 0, 0)", QB_ERROR_INDEX, "too many indices");
@@ -369,14 +380,25 @@ static const char *sample_parameters(const char *name)
     static const struct {
         const char *name, *parameters;
     } samples[] = {
-        {"integer_power", "n=5"},         {"reshape", "shape=(-1,)"},
-        {"swapaxes", "axis1=0, axis2=1"}, {"moveaxis", "source=0, destination=1"},
-        {"expand_dims", "axis=0"},        {"broadcast_to", "shape=(2, 3, 3)"},
-        {"astype", "dtype=float32"},      {"tile", "reps=(2, 2)"},
-        {"repeat", "repeats=2"},          {"getitem", "index=(0, ::-1)"},
-        {"index_set", "index=::-1"},      {"index_add", "index=(None, ...)"},
-        {"index_multiply", "index=..."},  {"index_min", "index=(:, ::-1)"},
-        {"index_max", "index=None"},      {"dynamic_slice", "slice_sizes=(2, 2)"},
+        {"integer_power", "n=5"},
+        {"reshape", "shape=(-1,)"},
+        {"swapaxes", "axis1=0, axis2=1"},
+        {"moveaxis", "source=0, destination=1"},
+        {"expand_dims", "axis=0"},
+        {"broadcast_to", "shape=(2, 3, 3)"},
+        {"astype", "dtype=float32"},
+        {"tile", "reps=(2, 2)"},
+        {"repeat", "repeats=2"},
+        {"getitem", "index=(0, ::-1)"},
+        {"einsum", "equation='ij,jk'"},
+        {"pad", "pad_width=((1, 2), (0, 3)), mode='wrap'"},
+        {"roll", "shift=1"},
+        {"index_set", "index=::-1"},
+        {"index_add", "index=(None, ...)"},
+        {"index_multiply", "index=..."},
+        {"index_min", "index=(:, ::-1)"},
+        {"index_max", "index=None"},
+        {"dynamic_slice", "slice_sizes=(2, 2)"},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         if (strcmp(samples[i].name, name) == 0)
@@ -389,6 +411,13 @@ static bool takes_bits(const char *name)
     return strncmp(name, "bitwise", 7) == 0;
 }
 
+/* Operands that must have one axis. */
+static bool is_vector(const char *name, int operand)
+{
+    return ((strcmp(name, "polyval") == 0 || strcmp(name, "searchsorted") == 0) && operand == 0) ||
+           (strcmp(name, "interp") == 0 && operand > 0);
+}
+
 static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dtype dtype)
 {
     const int64_t shape[] = {3, 3};
@@ -399,7 +428,11 @@ static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dty
         bool is_number = function->takes_operand_list && function->operand_parameters > 1 &&
                          k >= function->operand_parameters - 1; /* x, and a list of positions */
         bool is_index = is_number || parameter->kind == QB_PARAMETER_INDICES;
-        QB_TRY(qb_graph_input(own, "x", is_index ? QB_INT64 : dtype, is_number ? 0 : 2, shape, &operands[k]));
+        QB_TRY(qb_graph_input(own, "x", is_index ? QB_INT64 : dtype,
+                              is_number                      ? 0
+                              : is_vector(function->name, k) ? 1
+                                                             : 2,
+                              shape, &operands[k]));
     }
     QB_TRY(qb_apply(own, function->name, count, operands, sample_parameters(function->name), &result));
     QB_TRY(qb_graph_output(own, result));

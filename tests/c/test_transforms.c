@@ -1,6 +1,6 @@
-/* Transforms, on every primitive: jvp against finite differences, reverse against forward by inner products, vmap against slices,
- * split against the whole; the same of the derivatives' own graphs, which gives the second order; then known derivatives of nested
- * transforms, conventions at kinks, and errors. */
+/* Transforms, on every primitive: jvp against finite differences, reverse against forward by inner products, vmap
+ * against slices, split against the whole; the same of the derivatives' own graphs, which gives the second order; then
+ * known derivatives of nested transforms, conventions at kinks, and errors. */
 #include "sample_graphs.h"
 
 #include "transforms/transforms.h"
@@ -38,7 +38,8 @@ static qb_tensor *random_like(const qb_tensor *tensor)
 {
     qb_tensor *random = check_tensor(tensor->dtype, tensor->rank, tensor->shape, NULL);
     for (int64_t i = 0; i < random->size; i++)
-        qb_dtype_store(random->dtype, 2 * check_random() - 1, (char *)random->data + (size_t)i * qb_dtype_size(random->dtype));
+        qb_dtype_store(random->dtype, 2 * check_random() - 1,
+                       (char *)random->data + (size_t)i * qb_dtype_size(random->dtype));
     return random;
 }
 
@@ -211,8 +212,8 @@ static void check_every_vmap(const char *name, const sample *s, const qb_graph *
 }
 
 /* The two parts of a graph, one after the other, give what the whole gives. */
-static void check_split(const char *name, const qb_graph *whole, int early_inputs, int early_outputs, const arrays *inputs,
-                        const arrays *expected)
+static void check_split(const char *name, const qb_graph *whole, int early_inputs, int early_outputs,
+                        const arrays *inputs, const arrays *expected)
 {
     bool late_input[MOST];
     qb_graph *early, *late;
@@ -468,7 +469,8 @@ static void test_nested_batches(void)
         OK(qb_graph_gradient(sum, 1, (const int[]){1}, &gradient));
         OK(qb_graph_vmap(gradient, (const bool[]){true, true}, 2, &outer));
         nodes[k] = outer->node_count;
-        arrays inputs = {2, {check_tensor(QB_FLOAT64, SHAPE(2, sizes[k]), NULL), check_tensor(QB_FLOAT64, SHAPE(2), NULL)}};
+        arrays inputs = {
+            2, {check_tensor(QB_FLOAT64, SHAPE(2, sizes[k]), NULL), check_tensor(QB_FLOAT64, SHAPE(2), NULL)}};
         double *xs = inputs.at[0]->data, *ws = inputs.at[1]->data;
         for (int64_t i = 0; i < 2 * sizes[k]; i++)
             xs[i] = check_random();
@@ -503,8 +505,8 @@ static void expect_gradient(qb_graph *g, qb_value value, int64_t count, const do
     OK(qb_graph_gradient(g, 1, (const int[]){0}, &gradient));
     arrays x = {1, {check_tensor(QB_FLOAT64, SHAPE(count), at)}}, y = run(gradient, &x);
     for (int64_t i = 0; i < count; i++)
-        CHECK(fabs(check_element(y.at[1], i) - expected[i]) <= 1e-14 * fabs(expected[i]), "entry %d: %.17g, expected %.17g",
-              (int)i, check_element(y.at[1], i), expected[i]);
+        CHECK(fabs(check_element(y.at[1], i) - expected[i]) <= 1e-14 * fabs(expected[i]),
+              "entry %d: %.17g, expected %.17g", (int)i, check_element(y.at[1], i), expected[i]);
     /* the second derivative is finite where the first is */
     OK(qb_graph_jvp(gradient, 1, (const int[]){0}, &second));
     arrays both = {2, {x.at[0], x.at[0]}}, z = run(second, &both);
@@ -544,7 +546,8 @@ static void test_conventions(void)
     GRADIENT(2, qb_pow(g, x, qb_splat_like(g, x, 0.5)), LIST(0, 4), LIST(0, 0.25));
     GRADIENT(3, qb_mul(g, x, qb_stop_gradient(g, x)), LIST(2, 0, -1), LIST(2, 0, -1));
     /* x log x behind a mask: the infinite partial at 0 meets a zero tangent */
-    GRADIENT(2, qb_select(g, qb_less(g, qb_splat_like(g, x, 0), x), qb_mul(g, x, qb_log(g, x)), x), LIST(0, 1), LIST(1, 1));
+    GRADIENT(2, qb_select(g, qb_less(g, qb_splat_like(g, x, 0), x), qb_mul(g, x, qb_log(g, x)), x), LIST(0, 1),
+             LIST(1, 1));
     GRADIENT(5, qb_reduce_max(g, x, 1, first), LIST(1, 3, 2, 3, 0), LIST(0, 0.5, 0, 0.5, 0));
     GRADIENT(4, qb_reduce_min(g, x, 1, first), LIST(1, 1, 2, 1), LIST(1.0 / 3, 1.0 / 3, 0, 1.0 / 3));
     GRADIENT(4, qb_reduce_prod(g, x, 1, first), LIST(2, 3, 5, 7), LIST(105, 70, 42, 30));
@@ -698,7 +701,8 @@ static void test_unmapped_work(void)
     out(g, qb_exp(g, w));
     out(g, qb_mul(g, x, qb_exp(g, w)));
     OK(qb_graph_create(&target));
-    qb_value arguments[] = {check_input(target, QB_FLOAT64, SHAPE(5, 2)), check_input(target, QB_FLOAT64, SHAPE(2))}, y[2];
+    qb_value arguments[] = {check_input(target, QB_FLOAT64, SHAPE(5, 2)), check_input(target, QB_FLOAT64, SHAPE(2))},
+             y[2];
     bool mapped[2];
     OK(qb_vmap(g, target, arguments, (const bool[]){true, false}, 5, y, mapped));
     CHECK(!mapped[0] && mapped[1]);
@@ -714,7 +718,8 @@ static void test_unmapped_work(void)
     qb_graph_release(target);
 }
 
-/* The linear part of a jvp: residuals in, no transcendental function left; constants and broadcasts are made again, not kept. */
+/* The linear part of a jvp: residuals in, no transcendental function left; constants and broadcasts are made again,
+ * not kept. */
 static void test_split_interface(void)
 {
     qb_graph *g, *forward, *early, *late;

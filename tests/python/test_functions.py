@@ -117,7 +117,6 @@ def test_lists_of_operands():
         (lambda x: x + "a", "unsupported operand"),
         (lambda x: pow(x, 2, 3), "unsupported operand"),
         (lambda x: round(x, 2), "digits"),
-        (lambda x: x[1.5], "indexed by ints, slices, None and ..."),
         (lambda x: x["a":], "bounds of a slice"),
         (lambda x: len(x.sum()), "len()"),
         (lambda x: iter(x.sum()), "iteration"),
@@ -232,7 +231,9 @@ def test_index_errors(index):
 
 
 def test_index_error_says_where():
-    with pytest.raises(IndexError, match=r"index 5 is out of bounds for axis 1 with size 3, of an array of shape \(2, 3, 4\)"):
+    with pytest.raises(
+        IndexError, match=r"index 5 is out of bounds for axis 1 with size 3, of an array of shape \(2, 3, 4\)"
+    ):
         qb.array(X)[:, 5]
 
 

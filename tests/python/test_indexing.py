@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 READS, WRITES = 4000, 1000
@@ -193,7 +192,7 @@ def written(array, index, how, values):
     if how == "set":
         out[index] = values
     else:
-        UFUNCS[how].at(out, index, values)
+        UFUNCS[how].at(out, index, np.broadcast_to(values, np.shape(out[index])).copy())
     return out
 
 
@@ -619,3 +618,73 @@ def test_dynamic_slices():
     expected[1:3, 1:3, 1:4] = 0
     same(gx, expected, "gradient in the array")
     same(gu, 2 * u, "gradient in the update")
+
+
+# --------------------------------------------------------------------------------------------------- memory in programs
+
+
+def test_updates_in_a_program_do_not_overwrite_what_is_read_later():
+    """A program writes over an array that nothing reads any more; here everything is read again."""
+    x = np.arange(6.0)
+
+    def chain(x):
+        a = x * 2
+        b = a.at[0].set(-1.0)
+        c = b.at[[1, 2]].add(b[3])
+        d = c.at[1:3].multiply(a[1:3])
+        return a, b, c, d, b.at[5].set(a[5] + c[1]), qb.sum(c)
+
+    a = x * 2
+    b = a.copy()
+    b[0] = -1
+    c = b.copy()
+    c[[1, 2]] += b[3]
+    d = c.copy()
+    d[1:3] *= a[1:3]
+    e = b.copy()
+    e[5] = a[5] + c[1]
+    for got, expected in zip(qb.jit(chain)(qb.array(x)), (a, b, c, d, e, np.sum(c)), strict=True):
+        same(got, expected, "an intermediate result")
+    last = qb.jit(lambda x: chain(x)[3])
+    same(last(qb.array(x)), d, "the last one alone")
+    same(last(qb.array(x)), d, "a second time")
+
+
+def test_boundary_values_in_a_loop():
+    def step(u):
+        u = u.at[1:-1, 1:-1].set((u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]) / 4)
+        return u.at[0].set(1.0).at[-1].set(0.0).at[:, 0].set(2.0).at[:, -1].set(u[:, -2])
+
+    def many(u):
+        for _ in range(5):
+            u = step(u)
+        return u
+
+    expected = np.random.default_rng(3).normal(size=(6, 7))
+    u = qb.array(expected.copy())
+    for _ in range(5):
+        inner = (expected[:-2, 1:-1] + expected[2:, 1:-1] + expected[1:-1, :-2] + expected[1:-1, 2:]) / 4
+        expected[1:-1, 1:-1] = inner
+        edge = expected[:, -2].copy()
+        expected[0], expected[-1], expected[:, 0], expected[:, -1] = 1, 0, 2, edge
+    np.testing.assert_allclose(qb.jit(many)(u), expected, rtol=1e-15)
+    np.testing.assert_allclose(many(u), expected, rtol=1e-15)
+
+
+def test_laplacian_and_series():
+    """Taylor mode of reads and updates, with equal indices, against nested derivatives."""
+    x = qb.array([1.0, 2.0, 3.0])
+    i = qb.array([0, 2, 0], dtype="int64")
+    functions = (
+        lambda x, i: qb.sum(qb.sin(x)[i] * x[i]),
+        lambda x, i: qb.sum(qb.sin(x.at[i].set(x[i] ** 3))),
+        lambda x, i: qb.sum(qb.sin(x.at[i].add(x[i] ** 3))),
+        lambda x, i: qb.sum(qb.sin(x.at[i].max(x[i] ** 3))),
+        lambda x, i: qb.sum(qb.sin(x.at[i].multiply(x[i] ** 3))),
+        lambda x, i: qb.sum(qb.sin(x.at[1:].multiply(x[1:] ** 3))),
+    )
+    for f in functions:
+        trace = np.trace(np.asarray(qb.hessian(f)(x, i)))
+        np.testing.assert_allclose(qb.laplacian(lambda x, f=f: f(x, i))(x), trace, rtol=1e-12)
+        np.testing.assert_allclose(qb.laplacian(f)(x, i), trace, rtol=1e-12)
+        np.testing.assert_allclose(qb.jit(qb.laplacian(f))(x, i), trace, rtol=1e-12)

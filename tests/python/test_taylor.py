@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 FUNCTIONS = {
@@ -67,7 +66,7 @@ def test_jet_follows_a_curved_path():
 
     out, (first, second) = qb.jet(f, (x0, y0), ([x1, x2], [y1, y2]))
     for key in ("a", "b"):
-        path = lambda t, key=key: along(t)[key]  # noqa: E731
+        path = lambda t, key=key: along(t)[key]
         np.testing.assert_allclose(out[key], path(0.0), rtol=1e-14)
         np.testing.assert_allclose(first[key], qb.jacfwd(path)(0.0), rtol=1e-12)
         np.testing.assert_allclose(second[key], qb.jacfwd(qb.jacfwd(path))(0.0), rtol=1e-12)
@@ -92,7 +91,7 @@ def test_derivatives_of_a_network_inside_a_loss():
     params, points = make_params([1, 8, 8, 1]), qb.linspace(-1.0, 1.0, 7)
 
     def by_jet(params):
-        u = lambda x: qb.derivatives(lambda x: mlp(params, x.reshape(1)), x, 4)[4]  # noqa: E731
+        u = lambda x: qb.derivatives(lambda x: mlp(params, x.reshape(1)), x, 4)[4]
         return qb.mean(qb.vmap(u)(points) ** 2)
 
     def by_grad(params):
@@ -139,7 +138,10 @@ def test_laplacian_of_other_structures(f):
     x = qb.array([0.7, -0.4, 1.3, 0.9])
     np.testing.assert_allclose(qb.laplacian(f)(x), qb.trace(qb.hessian(f)(x)), rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(
-        qb.grad(lambda x: qb.laplacian(f)(x))(x), qb.grad(lambda x: qb.trace(qb.hessian(f)(x)))(x), rtol=1e-9, atol=1e-10
+        qb.grad(lambda x: qb.laplacian(f)(x))(x),
+        qb.grad(lambda x: qb.trace(qb.hessian(f)(x)))(x),
+        rtol=1e-9,
+        atol=1e-10,
     )
 
 
@@ -147,7 +149,7 @@ def test_laplacian_in_several_arguments_and_captures():
     x, y = qb.array([0.3, 0.8]), qb.array(0.5)
 
     def outer(w):
-        f = lambda x, y: qb.sum(qb.sin(x * w)) * y**3  # noqa: E731
+        f = lambda x, y: qb.sum(qb.sin(x * w)) * y**3
         return qb.laplacian(f, argnums=(0, 1))(x, y)
 
     def by_hand(w):
