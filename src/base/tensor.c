@@ -2,6 +2,7 @@
 #include "base/tensor.h"
 
 #include "base/allocate.h"
+#include "base/dtype.h"
 #include "base/status.h"
 
 #include <stdio.h>
