@@ -32,7 +32,7 @@ def split(x, indices_or_sections, axis=0):
             raise ValueError(
                 f"split: axis {place} of shape {x.shape} has extent {extent}, which is not {count} equal parts"
             )
-        cuts = [extent // count * i for i in range(1, count)]
+        cuts = list(range(extent // count, extent, extent // count)) if extent else [0] * (count - 1)
     whole = (slice(None),) * place
     return [x[(*whole, slice(start, stop))] for start, stop in zip([0, *cuts], [*cuts, extent], strict=True)]
 

@@ -189,9 +189,11 @@ static inline __attribute__((always_inline)) void set_rows(int count, const int6
 
 /* Sums of single floating elements, the common case of a gradient, without a call for each. */
 #define ADD_ELEMENTS(type)                                                                                             \
-    for (int e = 0; e < count; e++)                                                                                    \
-        if (places[e] >= 0)                                                                                            \
-            ((type *)(void *)target)[places[e]] += ((const type *)(const void *)source)[e];
+    {                                                                                                                  \
+        for (int e = 0; e < count; e++)                                                                                \
+            if (places[e] >= 0)                                                                                        \
+                ((type *)(void *)target)[places[e]] += ((const type *)(const void *)source)[e];                        \
+    }
 
 /* How the elements are combined: by a lane kernel, or (NULL) replaced. */
 typedef struct combination {

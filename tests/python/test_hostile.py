@@ -237,3 +237,11 @@ def test_what_optimizers_refuse(optimizer):
         optimizer.update({"w": integers}, {"w": integers}, optimizer.init({"w": integers}))
     with pytest.raises(TypeError, match="structure.*have no gradient"):
         optimizer.update({"n": integers, "w": x}, {"n": None, "w": x}, optimizer.init({"n": integers, "w": x}))
+
+
+def test_split_of_nothing():
+    assert [part.shape for part in qb.split(qb.zeros((0, 2)), 3)] == [(0, 2)] * 3
+    assert [part.tolist() for part in qb.split(qb.arange(6), 3)] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert [part.shape for part in qb.split(qb.arange(2), 1)] == [(2,)]
+    with pytest.raises(MemoryError):
+        qb.split(qb.zeros(0), 2**62)
