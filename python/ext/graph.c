@@ -47,7 +47,9 @@ static void graph_dealloc(PyObject *self)
 static void *make_room(int count, size_t size)
 {
     void *memory = PyMem_Calloc((size_t)count + 1, size);
-    return memory ? memory : PyErr_NoMemory();
+    if (!memory)
+        PyErr_NoMemory();
+    return memory;
 }
 
 static int *int_list(PyObject *list, int *count)

@@ -253,23 +253,19 @@ static qb_value slope_of(walk *w, qb_value value)
     } else if (any && !node.op->jvp) {
         slope = qb_graph_fail(w->target, qb_fail(QB_ERROR_UNSUPPORTED, "%s has no derivative rule", node.op->name));
     } else if (any) {
-        qb_value results[8], result_tangents[8];
-        for (int i = 0; i < node.result_count && i < 8; i++) {
-            results[i] = node.result + i;
-            result_tangents[i] = QB_NONE;
-        }
+        qb_value result = value, tangent = QB_NONE; /* an op with several results was refused by `coefficient` */
         qb_rule rule = {.graph = w->expression,
                         .op = node.op,
                         .attribute = node.attributes,
                         .operand_count = node.operand_count,
-                        .result_count = node.result_count,
+                        .result_count = 1,
                         .operand = operands,
-                        .result = results,
+                        .result = &result,
                         .tangent = tangents,
-                        .result_tangent = result_tangents};
+                        .result_tangent = &tangent};
         node.op->jvp(&rule);
         qb_status status = qb_graph_take_status(w->expression);
-        slope = status == QB_OK ? result_tangents[value - node.result] : qb_graph_fail(w->target, status);
+        slope = status == QB_OK ? tangent : qb_graph_fail(w->target, status);
     }
     qb_free(operands);
     qb_free(tangents);
