@@ -99,13 +99,17 @@ ubsan: $(VENV)/ready
 	@$(MESON) test -C $(BUILD)/ubsan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 10
 	@PYTHONPATH=$(BUILD)/ubsan/python $(BIN)/python -m pytest --capture=sys $(PYTEST_ARGS)
 
-VALGRIND = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect,possible \
-	--errors-for-leak-kinds=definite,indirect,possible --suppressions=$(CURDIR)/tools/valgrind.supp
+# Aligned blocks are known by pointers into them only, which counts as "possibly lost". test_lanes compares with long double,
+# which valgrind computes as double.
+VALGRIND = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
+	--errors-for-leak-kinds=definite,indirect --suppressions=$(CURDIR)/tools/valgrind.supp
+VALGRIND_TESTS = $(filter-out test_lanes,$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*.c)))
 
 valgrind: $(VENV)/ready
 	@$(call configure,valgrind,-Dbuildtype=debugoptimized -Dpython=false)
 	@PATH="$(BIN):$$PATH" $(BIN)/ninja --quiet -C $(BUILD)/valgrind
-	@$(MESON) test -C $(BUILD)/valgrind --no-rebuild --quiet --print-errorlogs --timeout-multiplier 50 --wrapper "$(VALGRIND)"
+	@$(MESON) test -C $(BUILD)/valgrind --no-rebuild --quiet --print-errorlogs --timeout-multiplier 50 --wrapper "$(VALGRIND)" \
+	    $(VALGRIND_TESTS)
 
 # --- benchmarks ---
 
