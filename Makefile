@@ -88,7 +88,7 @@ asan: $(VENV)/ready
 	@$(call compile,asan)
 	@ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
 	    $(MESON) test -C $(BUILD)/asan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 10
-	@LD_PRELOAD="$(ASAN_PRELOAD)" ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1 PYTHONMALLOC=malloc \
+	@LD_PRELOAD="$(ASAN_PRELOAD)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:strict_string_checks=1 PYTHONMALLOC=malloc \
 	    PYTHONPATH=$(BUILD)/asan/python $(BIN)/python -m pytest --capture=sys $(PYTEST_ARGS)
 
 ubsan: export CC = $(SANITIZER_CC)
