@@ -214,17 +214,15 @@ static qb_status infer_and_append(qb_graph *graph, const candidate *c)
     return status;
 }
 
-bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
-                 const qb_attribute *attributes, qb_value *results)
+qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
+                 const qb_attribute *attributes)
 {
     for (int i = 0; i < operand_count; i++) {
         if (operands[i] == QB_FAILED)
-            return false;
-        if (operands[i] < 0 || operands[i] >= graph->value_count) {
-            (void)qb_graph_fail(graph,
-                                qb_fail(QB_ERROR_INTERNAL, "%s: operand %d is not a value of the graph", op->name, i));
-            return false;
-        }
+            return QB_FAILED;
+        if (operands[i] < 0 || operands[i] >= graph->value_count)
+            return qb_graph_fail(graph,
+                                 qb_fail(QB_ERROR_INTERNAL, "%s: operand %d is not a value of the graph", op->name, i));
     }
     qb_value ordered[2];
     if ((op->flags & QB_OP_COMMUTATIVE) && operands[0] > operands[1]) {
@@ -235,22 +233,17 @@ bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
     candidate c = {op, operand_count, operands, attributes, 0};
     c.hash = hash_candidate(&c);
     const qb_node *node = op->flags & QB_OP_UNIQUE ? NULL : find(graph, &c);
-    if (!node) {
-        qb_status status = infer_and_append(graph, &c);
-        if (status != QB_OK) {
-            (void)qb_graph_fail(graph, status);
-            return false;
-        }
-        node = &graph->nodes[graph->node_count - 1];
-    }
-    for (int i = 0; i < node->result_count; i++)
-        results[i] = node->result + i;
-    return true;
+    if (node)
+        return node->result;
+    qb_status status = infer_and_append(graph, &c);
+    return status == QB_OK ? graph->nodes[graph->node_count - 1].result : qb_graph_fail(graph, status);
 }
 
-qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
-                 const qb_attribute *attributes)
+bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
+                 const qb_attribute *attributes, qb_value *results)
 {
-    qb_value result;
-    return qb_emit_all(graph, op, operand_count, operands, attributes, &result) ? result : QB_FAILED;
+    qb_value first = qb_emit(graph, op, operand_count, operands, attributes);
+    for (int i = 0; first >= 0 && i < op->result_count; i++)
+        results[i] = first + i; /* results of a node have consecutive ids */
+    return first >= 0;
 }
