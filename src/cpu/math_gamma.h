@@ -1,10 +1,10 @@
 /* Logarithm of the gamma function and its derivatives, in double for both formats, lane by lane.
  *
  * lgamma is the C library's, which is within 2 ulp for positive arguments; the thread-safe one where there is one.
- * digamma: on [1, 2] the distance from its zero times a rational function; beyond, sums of 1/x lead there, or, from 10 on,
- * the asymptotic series (Abramowitz and Stegun 6.3.18). polygamma(n, x), the n-th derivative of digamma, is n! times a
- * Hurwitz zeta function, summed after Euler and Maclaurin (Olver et al., NIST Handbook, 25.11.5); left of 0 by
- * reflection. Coefficients of the rational function come from tools/fit_polynomials.py. */
+ * digamma: on [1, 2] the distance from its zero times a rational function; beyond, sums of 1/x lead there, or, from
+ * 10 on, the asymptotic series (Abramowitz and Stegun 6.3.18). polygamma(n, x), the n-th derivative of digamma, is
+ * n! times a Hurwitz zeta function, summed after Euler and Maclaurin (Olver et al., NIST Handbook, 25.11.5); left of
+ * 0 by reflection. Coefficients of the rational function come from tools/fit_polynomials.py. */
 #ifndef QB_CPU_MATH_GAMMA_H
 #define QB_CPU_MATH_GAMMA_H
 

@@ -20,12 +20,19 @@ static qb_value above(qb_graph *g, qb_value x, double bound)
     return qb_select(g, qb_less_equal(g, x, qb_splat_like(g, x, bound)), qb_splat_like(g, x, 0), x);
 }
 
+/* x where it is finite; at infinity a number at which the sigmoid and the normal distribution are 1 in either
+ * format. Nothing flows back there, where the other factor would make an infinite cotangent of it. */
+static qb_value saturated(qb_graph *g, qb_value x)
+{
+    return qb_select(g, qb_less(g, x, qb_splat_like(g, x, INFINITY)), x, qb_splat_like(g, x, 100));
+}
+
 qb_status qb_build_silu(qb_call *call)
 {
     qb_value x;
     QB_TRY(qb_take_operand(call, QB_TAKES_FLOATING, 0, &x));
     x = above(call->graph, x, -INFINITY);
-    call->result = qb_mul(call->graph, x, qb_sigmoid(call->graph, x));
+    call->result = qb_mul(call->graph, x, qb_sigmoid(call->graph, saturated(call->graph, x)));
     return QB_OK;
 }
 
@@ -46,7 +53,7 @@ qb_status qb_build_gelu(qb_call *call)
         call->result = qb_mul(g, above(g, x, -32), qb_sigmoid(g, qb_mul(g, inner, slope)));
     } else {
         x = above(g, x, -INFINITY);
-        qb_value argument = qb_mul(g, x, qb_splat_like(g, x, -M_SQRT1_2));
+        qb_value argument = qb_mul(g, saturated(g, x), qb_splat_like(g, x, -M_SQRT1_2));
         call->result = qb_mul(g, qb_mul(g, x, qb_splat_like(g, x, 0.5)), qb_erfc(g, argument));
     }
     return QB_OK;

@@ -1,7 +1,8 @@
 /* Along one axis: running sums and products, differences, the trapezoidal rule, and everything that asks for order. */
 #include "functions/builder.h"
 
-/* Operand 0 of the dtype that the function computes in, with the axis that is meant: flattened where the axis may be None and is. */
+/* Operand 0 of the dtype that the function computes in, with the axis that is meant: flattened where the axis may be
+ * None and is. */
 typedef struct line {
     qb_value value;
     qb_type type;
@@ -41,8 +42,8 @@ qb_status qb_build_cumsum(qb_call *call)
     return QB_OK;
 }
 
-/* The recurrence with the elements as factors, and the first of them as the only term. The other terms are -0, which leaves every
- * number as it is, zeros of both signs included. */
+/* The recurrence with the elements as factors, and the first of them as the only term. The other terms are -0, which
+ * leaves every number as it is, zeros of both signs included. */
 qb_status qb_build_cumprod(qb_call *call)
 {
     qb_graph *g = call->graph;
@@ -144,31 +145,21 @@ qb_status qb_build_trapezoid(qb_call *call)
     return QB_OK;
 }
 
-/* ---- Places of extremes: the first element that equals the extreme, or the first NaN, whose extreme is NaN */
+/* ---- Places of extremes */
 
 static qb_status build_place(qb_call *call, bool of_max)
 {
     qb_graph *g = call->graph;
     line x;
     QB_TRY(take_line(call, call->operand[0], &call->parameter[0], &x));
-    int64_t extent = x.type.shape[x.axis];
-    if (extent == 0)
+    if (x.type.shape[x.axis] == 0)
         return qb_fail(QB_ERROR_VALUE, "%s: no elements to choose from in an array of shape %s", call->function->name,
-                       qb_print_shape(g->values[call->operand[0]].rank, g->values[call->operand[0]].shape).text);
-    qb_reduced over;
-    qb_reduced_over(&over, &x.type, 1, &x.axis);
-    qb_value extreme = of_max ? qb_reduce_max(g, x.value, 1, &x.axis) : qb_reduce_min(g, x.value, 1, &x.axis);
-    qb_value chosen = qb_equal(g, x.value, qb_spread(g, &over, extreme));
-    if (qb_dtype_is_floating(x.type.dtype))
-        chosen = qb_bit_or(g, chosen, qb_isnan(g, x.value));
-    qb_value places = qb_broadcast(g, qb_iota(g, QB_INT64, 1, &extent, 0), x.type.rank, x.type.shape, &x.axis);
-    qb_value none = qb_splat(g, QB_INT64, x.type.rank, x.type.shape, (double)extent);
-    qb_value first = qb_reduce_min(g, qb_select(g, chosen, places, none), 1, &x.axis);
-    int64_t ones[QB_MAX_RANK];
+                       qb_print_shape(x.rank, qb_graph_shape(g, call->operand[0])).text);
+    int64_t kept[QB_MAX_RANK];
     for (int i = 0; i < x.rank; i++)
-        ones[i] = 1;
-    call->result = x.flattened && call->parameter[1].integer ? qb_reshape(g, first, x.rank, ones)
-                                                             : qb_keep_axes(call, &over, &call->parameter[1], first);
+        kept[i] = x.flattened || i == x.axis ? 1 : x.type.shape[i];
+    qb_value place = of_max ? qb_argmax(g, x.value, (int)x.axis) : qb_argmin(g, x.value, (int)x.axis);
+    call->result = call->parameter[1].integer ? qb_reshape(g, place, x.rank, kept) : place;
     return QB_OK;
 }
 
@@ -202,21 +193,15 @@ qb_status qb_build_argsort(qb_call *call)
     return QB_OK;
 }
 
-/* Gathered by the permutation, with the axis as the last one meanwhile: the others pair up. */
+/* The descending order is sorted from behind, too: its derivative is then that of its permutation. */
 qb_status qb_build_sort(qb_call *call)
 {
     qb_graph *g = call->graph;
     line x;
     QB_TRY(take_line(call, call->operand[0], &call->parameter[0], &x));
-    int64_t order[QB_MAX_RANK], inverse[QB_MAX_RANK], last = x.type.rank - 1;
-    for (int i = 0, next = 0; i < x.type.rank; i++)
-        order[i == x.axis ? last : next++] = i;
-    for (int i = 0; i < x.type.rank; i++)
-        inverse[order[i]] = i;
-    qb_value places = qb_permute(g, permutation(g, &x, call->parameter[1].integer != 0), x.type.rank, order);
-    qb_value sorted =
-        qb_gather(g, qb_permute(g, x.value, x.type.rank, order), 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
-    call->result = qb_permute(g, sorted, x.type.rank, inverse);
+    bool descending = call->parameter[1].integer != 0;
+    qb_value sorted = qb_sort(g, descending ? qb_reverse(g, x.value, 1, &x.axis) : x.value, (int)x.axis);
+    call->result = descending ? qb_reverse(g, sorted, 1, &x.axis) : sorted;
     call->result_weak = qb_call_weak(call, 0);
     return QB_OK;
 }

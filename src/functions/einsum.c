@@ -1,12 +1,13 @@
 /* einsum: a sum of products over named indices, as contractions of two operands at a time.
  *
- * An equation is read as NumPy reads it; the axes of an ellipsis are indices, too. Each operand first loses what it can alone: a
- * repeated index becomes the diagonal, a strided view; an index that nobody else has is summed; an axis of extent 1 that others
- * broadcast vanishes. Then pairs are contracted until one operand is left, whose axes are put in order. A pair that sums over an index is
- * one product (qb_dot); without one it is an elementwise product of views.
+ * An equation is read as NumPy reads it; the axes of an ellipsis are indices, too. Each operand first loses what it
+ * can alone: a repeated index becomes the diagonal, a strided view; an index that nobody else has is summed; an axis
+ * of extent 1 that others broadcast vanishes. Then pairs are contracted until one operand is left, whose axes are
+ * put in order. A pair that sums over an index is one product (qb_dot); without one it is an elementwise product of
+ * views.
  *
- * Which pair comes next: the one whose product saves most elements against its two operands, and pairs with an index in common before
- * others (the greedy rule of Smith and Gray, "opt_einsum", JOSS 2018). */
+ * Which pair comes next: the one whose product saves most elements against its two operands, and pairs with an index
+ * in common before others (the greedy rule of Smith and Gray, "opt_einsum", JOSS 2018). */
 #include "functions/builder.h"
 
 #include "base/allocate.h"
@@ -90,8 +91,8 @@ static int count_terms(const char *text)
     return terms;
 }
 
-/* First pass: as many terms as operands, as many indices as axes, and the axes that an ellipsis stands for. Leaves the cursor behind
- * the terms. */
+/* First pass: as many terms as operands, as many indices as axes, and the axes that an ellipsis stands for. Leaves
+ * the cursor behind the terms. */
 static qb_status check_terms(einsum *e, const char **cursor)
 {
     int terms = count_terms(e->text);
@@ -387,7 +388,8 @@ static qb_value spread(einsum *e, const factor *f, const factor *target)
     return qb_broadcast(e->graph, qb_permute(e->graph, f->value, count, order), target->rank, target->extent, places);
 }
 
-/* The product of two factors whose indices are all needed, with the axes in the order of the output where it is the last one. */
+/* The product of two factors whose indices are all needed, with the axes in the order of the output where it is the
+ * last one. */
 static factor multiply(einsum *e, const factor *a, const factor *b)
 {
     factor result = {.rank = 0};

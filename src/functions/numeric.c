@@ -120,9 +120,9 @@ static qb_value repeated(qb_graph *g, qb_value vector, int64_t index, int64_t co
     return qb_broadcast_to(g, qb_reshape(g, qb_slice(g, vector, &index, &limit, &step), 0, NULL), 1, &count);
 }
 
-/* Between knots i and i + 1 the line through both: f[i] + (x - x[i]) slope. At the last knot it is taken from its right end, and so
- * exact there too, with the slope to its left. Beyond the ends, where x is moved to a knot so that nothing infinite comes of it,
- * the value is that of the end, and the derivative in x zero. */
+/* Between knots i and i + 1 the line through both: f[i] + (x - x[i]) slope. At the last knot it is taken from its
+ * right end, and so exact there too, with the slope to its left. Beyond the ends, where x is moved to a knot so that
+ * nothing infinite comes of it, the value is that of the end, and the derivative in x zero. */
 static qb_value interpolate(qb_graph *g, qb_value x, qb_value knots, qb_value values, int64_t count, int64_t n)
 {
     qb_value first = repeated(g, knots, 0, count), last = repeated(g, knots, n - 1, count);

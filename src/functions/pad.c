@@ -68,8 +68,9 @@ static qb_value pad_with_margins(qb_graph *g, qb_value x, const qb_type *type, i
     return qb_concat(g, count, pieces, axis);
 }
 
-/* The axis goes on as a periodic sequence: n elements forwards and, mirrored, `back` elements backwards from `back_start` on. What is
- * wanted of it, from `before` places in front of the array to `after` places behind it, is joined from runs in one direction. */
+/* The axis goes on as a periodic sequence: n elements forwards and, mirrored, `back` elements backwards from
+ * `back_start` on. What is wanted of it, from `before` places in front of the array to `after` places behind it, is
+ * joined from runs in one direction. */
 static qb_value pad_periodically(qb_graph *g, qb_value x, const qb_type *type, int axis, int64_t before, int64_t after,
                                  int64_t back_start, int64_t back)
 {

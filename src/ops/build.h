@@ -77,8 +77,12 @@ qb_value qb_insert(qb_graph *graph, qb_value a, qb_value part, const int64_t *st
  * products are 0 where a factor or the value before is. */
 qb_value qb_recurrence(qb_graph *graph, qb_value terms, qb_value factors, int axis, bool reverse, bool strong);
 
-/* int64. The places of the elements in ascending order along the axis: stable, NaN last. */
+/* The elements in ascending order along the axis, NaN last; their places (int64), equal elements in the order they have. */
+qb_value qb_sort(qb_graph *graph, qb_value a, int axis);
 qb_value qb_argsort(qb_graph *graph, qb_value a, int axis);
+/* int64. The place of the first extreme, or of the first NaN, along the axis, which vanishes and is not empty. */
+qb_value qb_argmax(qb_graph *graph, qb_value a, int axis);
+qb_value qb_argmin(qb_graph *graph, qb_value a, int axis);
 /* int64. Before which elements of a, [batch..., n], sorted along its last axis, those of v, [batch..., m], belong: after equal ones when
  * `right`. */
 qb_value qb_searchsorted(qb_graph *graph, qb_value a, qb_value v, bool right, int batch);

@@ -1,13 +1,15 @@
-/* The linear recurrence along an axis: what running sums and products, and their derivatives of every order, are made of.
+/* The linear recurrence along an axis: what running sums and products, and their derivatives of every order, are
+ * made of.
  *
  *     t[k] = a[k] t[k-1] + b[k],  t[-1] = 0        (reverse: t[k] = a[k] t[k+1] + b[k], from the end)
  *
- * It is linear in b, and its transpose is the recurrence in the other direction with the factors moved by one place. The tangent of
- * a factor enters as a term: b gets da[k] t[k-1] more. So no rule divides, and running products are exact where factors are 0.
+ * It is linear in b, and its transpose is the recurrence in the other direction with the factors moved by one place.
+ * The tangent of a factor enters as a term: b gets da[k] t[k-1] more. So no rule divides, and running products are
+ * exact where factors are 0.
  *
- * Operands are b and a; without a the factors are 1, and the recurrence is a running sum. Of floating numbers that is kept in
- * twice the precision, so that its error does not grow with the number of terms. With the attribute `strong` a product is 0 wherever a
- * factor or the value before it is: tangents stay 0 through infinite factors. */
+ * Operands are b and a; without a the factors are 1, and the recurrence is a running sum. Of floating numbers that
+ * is kept in twice the precision, so that its error does not grow with the number of terms. With the attribute
+ * `strong` a product is 0 wherever a factor or the value before it is: tangents stay 0 through infinite factors. */
 #include "ops/build.h"
 
 static qb_status recurrence_infer(const qb_inference *in)
@@ -86,13 +88,14 @@ static qb_value recurrence_simplify(qb_rule *r)
     return QB_NONE;
 }
 
-/* ---- Kernels: columns column .. column+width-1 of one block of n rows, rows `step` elements apart (negative: from the end) */
+/* ---- Kernels: columns column .. column+width-1 of one block of n rows, rows `step` elements apart (negative: from
+ * the end) */
 
 enum { STRIP = 32, RENORMALIZED_EVERY = 32 };
 
-/* The sum and what rounding has cost it so far (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum and Dot Product", 2005). From
- * time to time they are added anew, so that the cost stays below a unit in the last place of the sum and its own rounding
- * does not matter. An infinite or NaN sum has no cost. */
+/* The sum and what rounding has cost it so far (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum and Dot
+ * Product", 2005). From time to time they are added anew, so that the cost stays below a unit in the last place of
+ * the sum and its own rounding does not matter. An infinite or NaN sum has no cost. */
 #define SUM(T, width)                                                                                                  \
     static void sum_##T##_##width(const void *terms, void *sums, int64_t n, int64_t step, int64_t count)               \
     {                                                                                                                  \
@@ -122,23 +125,26 @@ SUM(float, STRIP)
 #define PLAIN(a, t)  ((a) * (t))
 #define STRONG(a, t) ((a) == 0 || (t) == 0 ? 0 : (a) * (t))
 
-/* With factors; the value before a row is the row just written. T is unsigned for integers, whose sums and products wrap. */
+/* With factors; the value before a row is the row just written. T is unsigned for integers, whose sums and products
+ * wrap. */
 #define RECURRENCE(T, product)                                                                                         \
     static void recurrence_##T##_##product(const void *terms, const void *factors, void *values, int64_t n,            \
                                            int64_t step, int64_t count)                                                \
     {                                                                                                                  \
         const T *b = terms, *a = factors;                                                                              \
-        T *t = values;                                                                                                 \
+        T *t = values, before = b[0];                                                                                  \
         for (int64_t i = 0; i < count; i++)                                                                            \
             t[i] = b[i];                                                                                               \
-        for (int64_t k = 1; k < n; k++) {                                                                              \
+        for (int64_t k = 1; count == 1 && k < n; k++) {                                                                \
+            before = (a ? product(a[k * step], before) : before) + b[k * step];                                        \
+            t[k * step] = before;                                                                                      \
+        }                                                                                                              \
+        for (int64_t k = 1; count > 1 && k < n; k++) {                                                                 \
             b += step, t += step;                                                                                      \
             if (a)                                                                                                     \
                 a += step;                                                                                             \
-            for (int64_t i = 0; i < count; i++) {                                                                      \
-                T before = t[i - step];                                                                                \
-                t[i] = (a ? product(a[i], before) : before) + b[i];                                                    \
-            }                                                                                                          \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                t[i] = (a ? product(a[i], t[i - step]) : t[i - step]) + b[i];                                          \
         }                                                                                                              \
     }
 RECURRENCE(double, PLAIN)

@@ -1,12 +1,11 @@
-/* Order: the permutation that sorts, and places in a sorted array. Both give integers, so their derivative is zero; what is sorted is
- * gathered by the permutation, and has the derivative of that.
+/* Sorting along an axis: the elements, and the permutation that sorts them.
  *
- * NaN is the last of all, zeros of both signs are equal, and equal elements keep their order: as NumPy's stable sort. */
+ * NaN is the last of all, zeros of both signs are equal, and equal elements keep their order, as in NumPy's stable
+ * sort. The permutation is of integers, and has no derivative; the derivative of the sorted elements is gathered by
+ * it. */
 #include "ops/build.h"
 
 #include "base/allocate.h"
-
-#include <math.h>
 
 /* ---- argsort */
 
@@ -27,8 +26,8 @@ static void argsort_batch(qb_rule *r)
     r->batched_result[0] = qb_argsort(r->graph, r->operand[0], (int)r->attribute[0].integer + 1);
 }
 
-/* An unsigned number that is ordered as the element is. */
-static uint64_t key_of(qb_dtype dtype, const void *element)
+/* An unsigned number that is ordered as the element is; that of -0 is just below that of 0, or the same. */
+static uint64_t key_of(qb_dtype dtype, const void *element, bool equal_zeros)
 {
     const uint64_t sign64 = (uint64_t)1 << 63, sign32 = (uint64_t)1 << 31;
     uint64_t bits = 0;
@@ -38,12 +37,12 @@ static uint64_t key_of(qb_dtype dtype, const void *element)
         memcpy(&bits, element, sizeof bits);
         if ((bits & ~sign64) > 0x7ff0000000000000u)
             return UINT64_MAX;
-        return bits == sign64 ? sign64 : bits & sign64 ? ~bits : bits | sign64;
+        return bits == sign64 && equal_zeros ? sign64 : bits & sign64 ? ~bits : bits | sign64;
     case QB_FLOAT32:
         memcpy(&narrow, element, sizeof narrow);
         if ((narrow & ~sign32) > 0x7f800000u)
             return UINT32_MAX;
-        return narrow == sign32 ? sign32 : narrow & sign32 ? (uint32_t)~narrow : narrow | sign32;
+        return narrow == sign32 && equal_zeros ? sign32 : narrow & sign32 ? (uint32_t)~narrow : narrow | sign32;
     case QB_INT32: memcpy(&narrow, element, sizeof narrow); return narrow ^ sign32;
     case QB_UINT32: memcpy(&narrow, element, sizeof narrow); return narrow;
     case QB_INT64: memcpy(&bits, element, sizeof bits); return bits ^ sign64;
@@ -59,42 +58,48 @@ typedef struct entry {
     int64_t place;
 } entry;
 
-static void insertion_sort(entry *entries, int64_t n)
-{
-    for (int64_t i = 1; i < n; i++) {
-        entry moving = entries[i];
-        int64_t k = i;
-        for (; k > 0 && entries[k - 1].key > moving.key; k--)
-            entries[k] = entries[k - 1];
-        entries[k] = moving;
+/* insertion_sort, and radix_sort by bytes of the keys, last byte first (Knuth, TAOCP 3, 5.2.5): each pass is stable,
+ * and bytes that all keys share need none. That returns where the sorted entries are: in `entries` or in `spare`. */
+#define SORTING(T, KEY)                                                                                                \
+    static void insertion_sort_##T(T *entries, int64_t n)                                                              \
+    {                                                                                                                  \
+        for (int64_t i = 1; i < n; i++) {                                                                              \
+            T moving = entries[i];                                                                                     \
+            int64_t k = i;                                                                                             \
+            for (; k > 0 && KEY(entries[k - 1]) > KEY(moving); k--)                                                    \
+                entries[k] = entries[k - 1];                                                                           \
+            entries[k] = moving;                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static T *radix_sort_##T(T *entries, T *spare, int64_t n)                                                          \
+    {                                                                                                                  \
+        int64_t count[8][256] = {{0}};                                                                                 \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            for (int byte = 0; byte < 8; byte++)                                                                       \
+                count[byte][KEY(entries[i]) >> (8 * byte) & 255]++;                                                    \
+        for (int byte = 0; byte < 8; byte++) {                                                                         \
+            int64_t *start = count[byte], next = 0;                                                                    \
+            if (start[KEY(entries[0]) >> (8 * byte) & 255] == n)                                                       \
+                continue;                                                                                              \
+            for (int digit = 0; digit < 256; digit++) {                                                                \
+                int64_t here = start[digit];                                                                           \
+                start[digit] = next;                                                                                   \
+                next += here;                                                                                          \
+            }                                                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                spare[start[KEY(entries[i]) >> (8 * byte) & 255]++] = entries[i];                                      \
+            T *sorted = spare;                                                                                         \
+            spare = entries;                                                                                           \
+            entries = sorted;                                                                                          \
+        }                                                                                                              \
+        return entries;                                                                                                \
     }
-}
+#define KEY_OF_ENTRY(x) (x).key
+#define KEY_ITSELF(x)   (x)
+SORTING(entry, KEY_OF_ENTRY)
+SORTING(uint64_t, KEY_ITSELF)
 
-/* By bytes of the keys, last byte first (Knuth, TAOCP 3, 5.2.5), each pass stable; bytes that all keys share need none. Returns where
- * the sorted entries are: in `entries` or in `spare`. */
-static entry *radix_sort(entry *entries, entry *spare, int64_t n)
-{
-    int64_t count[8][256] = {{0}};
-    for (int64_t i = 0; i < n; i++)
-        for (int byte = 0; byte < 8; byte++)
-            count[byte][entries[i].key >> (8 * byte) & 255]++;
-    for (int byte = 0; byte < 8; byte++) {
-        int64_t *start = count[byte], next = 0;
-        if (start[entries[0].key >> (8 * byte) & 255] == n)
-            continue;
-        for (int digit = 0; digit < 256; digit++) {
-            int64_t here = start[digit];
-            start[digit] = next;
-            next += here;
-        }
-        for (int64_t i = 0; i < n; i++)
-            spare[start[entries[i].key >> (8 * byte) & 255]++] = entries[i];
-        entry *sorted = spare;
-        spare = entries;
-        entries = sorted;
-    }
-    return entries;
-}
+enum { FEW = 64 }; /* elements for which passes over all bytes do not pay */
 
 /* A run of elements, `step` bytes apart, whose order goes to places `stride` apart. */
 typedef struct run {
@@ -108,7 +113,8 @@ typedef struct run {
 
 static bool comes_before(const run *r, int64_t i, int64_t k)
 {
-    uint64_t of_i = key_of(r->dtype, r->elements + i * r->step), of_k = key_of(r->dtype, r->elements + k * r->step);
+    uint64_t of_i = key_of(r->dtype, r->elements + i * r->step, true),
+             of_k = key_of(r->dtype, r->elements + k * r->step, true);
     return of_i < of_k || (of_i == of_k && i < k);
 }
 
@@ -140,18 +146,16 @@ static void heap_sort(const run *r)
     }
 }
 
-enum { FEW = 64 }; /* elements for which passes over all bytes do not pay */
-
 /* `entries` has room for 2 n of them. */
 static void sort_run(const run *r, entry *entries)
 {
     for (int64_t i = 0; i < r->n; i++)
-        entries[i] = (entry){key_of(r->dtype, r->elements + i * r->step), i};
+        entries[i] = (entry){key_of(r->dtype, r->elements + i * r->step, true), i};
     const entry *sorted = entries;
     if (r->n <= FEW)
-        insertion_sort(entries, r->n);
+        insertion_sort_entry(entries, r->n);
     else
-        sorted = radix_sort(entries, entries + r->n, r->n);
+        sorted = radix_sort_entry(entries, entries + r->n, r->n);
     for (int64_t i = 0; i < r->n; i++)
         r->order[i * r->stride] = sorted[i].place;
 }
@@ -203,108 +207,134 @@ qb_value qb_argsort(qb_graph *graph, qb_value a, int axis)
     return qb_emit(graph, &qb_op_argsort, 1, &a, &attribute);
 }
 
-/* ---- searchsorted: both operands have `batch` axes in front, then one: of the sorted elements, and of those to be placed */
+/* ---- sort: by keys alone, from which the elements come back (every NaN as the same) */
 
-static qb_status searchsorted_infer(const qb_inference *in)
+static qb_status sort_infer(const qb_inference *in)
 {
-    const qb_type *a = &in->operand[0], *v = &in->operand[1];
-    int64_t batch = in->attribute[1].integer;
-    if (a->dtype != v->dtype || a->rank != batch + 1 || v->rank != batch + 1 ||
-        !qb_shape_equal((int)batch, a->shape, (int)batch, v->shape))
-        return qb_fail(QB_ERROR_VALUE, "searchsorted: %s does not take its place in %s, with %lld batch axes",
-                       qb_print_type(v->dtype, v->rank, v->shape).text, qb_print_type(a->dtype, a->rank, a->shape).text,
-                       (long long)batch);
-    int64_t size;
-    qb_type_set(in->result, QB_INT64, v->rank, v->shape);
-    return qb_shape_size(v->rank, v->shape, qb_dtype_size(QB_INT64), &size);
+    QB_TRY(argsort_infer(in));
+    *in->result = in->operand[0];
+    return QB_OK;
 }
 
-static qb_value with_batch_axis(qb_rule *r, int operand)
+static void sort_batch(qb_rule *r)
 {
-    return r->mapped[operand] ? r->operand[operand]
-                              : qb_broadcast_leading(r->graph, r->operand[operand], r->batch_size);
+    r->batched_result[0] = qb_sort(r->graph, r->operand[0], (int)r->attribute[0].integer + 1);
 }
 
-/* More elements to be placed in the one sorted array are a longer row of them. */
-static void searchsorted_batch(qb_rule *r)
+/* The axis goes last meanwhile: the others pair up. */
+static void sort_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;
-    bool right = r->attribute[0].integer != 0;
-    int batch = (int)r->attribute[1].integer;
-    if (r->mapped[0] || batch > 0) {
-        r->batched_result[0] = qb_searchsorted(g, with_batch_axis(r, 0), with_batch_axis(r, 1), right, batch + 1);
+    int axis = (int)r->attribute[0].integer, rank = qb_graph_rank(g, r->operand[0]);
+    int64_t order[QB_MAX_RANK], inverse[QB_MAX_RANK], last = rank - 1;
+    for (int i = 0, next = 0; i < rank; i++)
+        order[i == axis ? last : next++] = i;
+    for (int i = 0; i < rank; i++)
+        inverse[order[i]] = i;
+    qb_value places = qb_permute(g, qb_argsort(g, r->operand[0], axis), rank, order);
+    qb_value tangent = qb_permute(g, r->tangent[0], rank, order);
+    tangent = qb_gather(g, tangent, 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
+    r->result_tangent[0] = qb_permute(g, tangent, rank, inverse);
+}
+
+static void element_of(qb_dtype dtype, uint64_t key, void *element)
+{
+    const uint64_t sign64 = (uint64_t)1 << 63, sign32 = (uint64_t)1 << 31;
+    uint64_t bits = key;
+    uint32_t narrow = (uint32_t)key;
+    switch (dtype) {
+    case QB_FLOAT64:
+        bits = key == UINT64_MAX ? 0x7ff8000000000000u : key & sign64 ? key ^ sign64 : ~key;
+        memcpy(element, &bits, sizeof bits);
+        break;
+    case QB_FLOAT32:
+        narrow = narrow == UINT32_MAX ? 0x7fc00000u : (uint32_t)(key & sign32 ? key ^ sign32 : ~key);
+        memcpy(element, &narrow, sizeof narrow);
+        break;
+    case QB_INT32:
+        narrow ^= (uint32_t)sign32;
+        memcpy(element, &narrow, sizeof narrow);
+        break;
+    case QB_UINT32: memcpy(element, &narrow, sizeof narrow); break;
+    case QB_INT64:
+        bits ^= sign64;
+        memcpy(element, &bits, sizeof bits);
+        break;
+    case QB_UINT64: memcpy(element, &bits, sizeof bits); break;
+    case QB_BOOL: *(uint8_t *)element = (uint8_t)key; break;
+    case QB_DTYPE_COUNT: break;
+    }
+}
+
+/* In place, for want of memory, by Shell's method (Knuth, TAOCP 3, 5.2.1). */
+static void shell_sort(qb_dtype dtype, char *elements, int64_t step, int64_t n)
+{
+    int64_t gap = 1;
+    while (gap < n / 3)
+        gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (int64_t i = gap; i < n; i++) {
+            uint64_t moving = key_of(dtype, elements + i * step, false), before;
+            int64_t k = i;
+            for (; k >= gap && (before = key_of(dtype, elements + (k - gap) * step, false)) > moving; k -= gap)
+                element_of(dtype, before, elements + k * step);
+            element_of(dtype, moving, elements + k * step);
+        }
+}
+
+/* n elements `step` bytes apart; `keys` has room for 2 n. */
+static void sort_elements(qb_dtype dtype, char *elements, int64_t step, int64_t n, uint64_t *keys)
+{
+    for (int64_t i = 0; i < n; i++)
+        keys[i] = key_of(dtype, elements + i * step, false);
+    const uint64_t *sorted = keys;
+    if (n <= FEW)
+        insertion_sort_uint64_t(keys, n);
+    else
+        sorted = radix_sort_uint64_t(keys, keys + n, n);
+    for (int64_t i = 0; i < n; i++)
+        element_of(dtype, sorted[i], elements + i * step);
+}
+
+static void sort_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
+                     const void *const *operand, const qb_type *result_type, void *const *result)
+{
+    (void)operand_count, (void)operand_type;
+    int axis = (int)attribute[0].integer;
+    int64_t outer = 1, inner = 1, n = result_type->shape[axis], size = (int64_t)qb_dtype_size(result_type->dtype);
+    for (int i = 0; i < result_type->rank; i++) {
+        outer *= i < axis ? result_type->shape[i] : 1;
+        inner *= i > axis ? result_type->shape[i] : 1;
+    }
+    if (outer * n * inner == 0)
         return;
+    memmove(result[0], operand[0], (size_t)(outer * n * inner * size));
+    uint64_t few[FEW], *keys = n <= FEW ? few : qb_allocate(2 * (size_t)n * sizeof *keys);
+    for (int64_t i = 0; i < outer * inner; i++) {
+        char *first = (char *)result[0] + (i / inner * n * inner + i % inner) * size;
+        if (keys)
+            sort_elements(result_type->dtype, first, inner * size, n, keys);
+        else
+            shell_sort(result_type->dtype, first, inner * size, n);
     }
-    qb_type type;
-    qb_value_type(g, r->operand[1], &type);
-    int64_t size = type.shape[0] * type.shape[1];
-    qb_value places = qb_searchsorted(g, r->operand[0], qb_reshape(g, r->operand[1], 1, &size), right, 0);
-    r->batched_result[0] = qb_reshape(g, places, 2, type.shape);
+    if (keys != few)
+        qb_free(keys);
 }
 
-#define IS_NAN(x) _Generic((x), double : isnan((double)(x)), float : isnan((float)(x)), default : 0)
+const qb_op qb_op_sort = {.name = "sort",
+                          .summary = "The elements in ascending order along an axis, NaN last",
+                          .arity = 1,
+                          .result_count = 1,
+                          .attribute_count = 1,
+                          .attribute_name = {"axis"},
+                          .lane = QB_LANE_NONE,
+                          .infer = sort_infer,
+                          .jvp = sort_jvp,
+                          .batch = sort_batch,
+                          .cpu = sort_cpu};
 
-/* How many elements come before v: those that are less, and on the right side those that are equal, too. */
-#define DTYPE(enumerator, type, dtype_name, kind)                                                                      \
-    static void place_##enumerator(int64_t n, const void *elements, int64_t m, const void *wanted, bool right,         \
-                                   int64_t *places)                                                                    \
-    {                                                                                                                  \
-        const type *a = elements, *values = wanted;                                                                    \
-        for (int64_t i = 0; i < m; i++) {                                                                              \
-            type v = values[i];                                                                                        \
-            bool v_is_nan = IS_NAN(v);                                                                                 \
-            int64_t low = 0, high = n;                                                                                 \
-            while (low < high) {                                                                                       \
-                int64_t middle = low + (high - low) / 2;                                                               \
-                bool is_nan = IS_NAN(a[middle]);                                                                       \
-                bool before = right ? (v_is_nan || a[middle] <= v) : (a[middle] < v || (v_is_nan && !is_nan));         \
-                low = before ? middle + 1 : low;                                                                       \
-                high = before ? high : middle;                                                                         \
-            }                                                                                                          \
-            places[i] = low;                                                                                           \
-        }                                                                                                              \
-    }
-#include "base/dtype.def"
-#undef DTYPE
-
-typedef void (*place_function)(int64_t n, const void *elements, int64_t m, const void *wanted, bool right,
-                               int64_t *places);
-
-static const place_function place_functions[] = {
-#define DTYPE(enumerator, type, dtype_name, kind) [QB_##enumerator] = place_##enumerator,
-#include "base/dtype.def"
-#undef DTYPE
-};
-
-static void searchsorted_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
-                             const void *const *operand, const qb_type *result_type, void *const *result)
+qb_value qb_sort(qb_graph *graph, qb_value a, int axis)
 {
-    (void)operand_count;
-    int batch = (int)attribute[1].integer;
-    int64_t rows = 1, n = operand_type[0].shape[batch], m = result_type->shape[batch];
-    int64_t size = (int64_t)qb_dtype_size(operand_type[0].dtype);
-    for (int i = 0; i < batch; i++)
-        rows *= result_type->shape[i];
-    for (int64_t row = 0; row < rows; row++)
-        place_functions[operand_type[0].dtype](n, (const char *)operand[0] + row * n * size, m,
-                                               (const char *)operand[1] + row * m * size, attribute[0].integer != 0,
-                                               (int64_t *)result[0] + row * m);
-}
-
-const qb_op qb_op_searchsorted = {.name = "searchsorted",
-                                  .summary = "The places at which elements keep a sorted array sorted",
-                                  .arity = 2,
-                                  .result_count = 1,
-                                  .flags = QB_OP_FLAT,
-                                  .attribute_count = 2,
-                                  .attribute_name = {"right", "batch"},
-                                  .lane = QB_LANE_NONE,
-                                  .infer = searchsorted_infer,
-                                  .batch = searchsorted_batch,
-                                  .cpu = searchsorted_cpu};
-
-qb_value qb_searchsorted(qb_graph *graph, qb_value a, qb_value v, bool right, int batch)
-{
-    qb_attribute attributes[] = {qb_int(right), qb_int(batch)};
-    return qb_emit(graph, &qb_op_searchsorted, 2, (qb_value[]){a, v}, attributes);
+    qb_attribute attribute = qb_int(axis);
+    return qb_emit(graph, &qb_op_sort, 1, &a, &attribute);
 }

@@ -350,6 +350,10 @@ static inline void build_order(qb_graph *g, qb_dtype d)
     out(g, places);
     out(g, qb_gather(g, qb_mul(g, x, x), 1, &places, INTEGERS(1), 1, QB_BOUNDS_CLAMP));
     out(g, qb_argsort(g, apart(g, x, 0), 0));
+    out(g, qb_argmax(g, keys, 1));
+    out(g, qb_mul(g, qb_sort(g, keys, 1), x));
+    out(g, qb_sort(g, apart(g, x, 0), 0));
+    out(g, qb_argmin(g, apart(g, x, 0), 0));
     qb_value sorted = qb_gather(g, keys, 1, &places, INTEGERS(1), 1, QB_BOUNDS_CLAMP);
     out(g, qb_searchsorted(g, sorted, x, false, 1));
     qb_value first = qb_reshape(g, qb_slice(g, sorted, INTEGERS(0, 0), INTEGERS(1, 5), INTEGERS(1, 1)), SHAPE(5));
@@ -432,7 +436,7 @@ static const sample structural_samples[] = {
         {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
     {"recurrence", NULL, build_recurrence, SIGNED},
     {"running sum", NULL, build_running_sum, SIGNED},
-    {"argsort, searchsorted", NULL, build_order, SIGNED},
+    {"sort, argsort, argmax, argmin, searchsorted", NULL, build_order, SIGNED},
     {"polygamma", NULL, build_polygamma, POSITIVE},
     {"network", NULL, build_network, SIGNED},
     {"softmax", NULL, build_softmax, SIGNED},

@@ -103,6 +103,14 @@ def scalar_rows(table):
     ("gelu", qb.gelu, -1000.0, 0.0, 0.0),
     ("gelu", qb.gelu, 1000.0, 1.0, 0.0),
     ("exact gelu", lambda x: qb.gelu(x, approximate=False), 1000.0, 1.0, 0.0),
+    ("silu at -inf", qb.silu, -INF, 0.0, 0.0),
+    ("gelu at -inf", qb.gelu, -INF, 0.0, 0.0),
+    ("exact gelu at -inf", lambda x: qb.gelu(x, approximate=False), -INF, 0.0, 0.0),
+    ("silu", qb.silu, INF, 1.0, 0.0),
+    ("gelu", qb.gelu, INF, 1.0, 0.0),
+    ("exact gelu", lambda x: qb.gelu(x, approximate=False), INF, 1.0, 0.0),
+    ("gelu where the square overflows", qb.gelu, -1e200, 0.0, 0.0),
+    ("gelu where the square overflows", qb.gelu, 1e200, 1.0, 0.0),
     ("square of sqrt of square", lambda x: qb.sqrt(x * x) ** 2, 0.0, 0.0, 2.0),
     ("product of sqrt of square", lambda x: qb.sqrt(x * x) * qb.sqrt(x * x), 0.0, 0.0, 2.0),
     ("clip at lo", lambda x: qb.clip(x, 0.0, 1.0), 0.0, 0.0, 0.0),
@@ -303,10 +311,12 @@ def test_saturated_times_large_cotangent():
             lambda x: qb.atan2(x[0], x[1]), [-INF, INF], [0.0, 0.0], np.zeros((2, 2)), id="atan2 at both infinities"
         ),
         pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 2.0], [0.0, 0.0], [[2.0, 0.0], [0.0, 0.0]], id="0 ** 2"),
-        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 1.0], [1.0, 0.0], None, id="0 ** 1"),
+        pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 1.0], [1.0, 0.0], np.zeros((2, 2)), id="0 ** 1"),
         pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.5], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0.5"),
         pytest.param(lambda x: qb.power(x[0], x[1]), [0.0, 0.0], [0.0, 0.0], np.zeros((2, 2)), id="0 ** 0"),
-        pytest.param(lambda x: qb.power(x[0], x[1]), [-2.0, 3.0], [12.0, 0.0], None, id="(-2) ** 3"),
+        pytest.param(
+            lambda x: qb.power(x[0], x[1]), [-2.0, 3.0], [12.0, 0.0], [[-12.0, 0.0], [0.0, 0.0]], id="(-2) ** 3"
+        ),
         pytest.param(
             lambda x: qb.clip(x[0], x[1], x[2]), [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], np.zeros((3, 3)), id="clip at lo"
         ),
