@@ -173,14 +173,19 @@ int64_t qb_value_size(const qb_graph *graph, qb_value value)
     return size;
 }
 
+qb_status qb_graph_input_like(qb_graph *graph, const char *name, const qb_graph *source, qb_value value, qb_value *out)
+{
+    const qb_value_info info = source->values[value]; /* by value: the source may be the graph that grows */
+    return qb_graph_input(graph, name, info.dtype, info.rank, info.shape, out);
+}
+
 qb_status qb_graph_like(const qb_graph *source, qb_graph **out)
 {
     qb_graph *graph = NULL;
     QB_TRY(qb_graph_create(&graph));
     for (int i = 0; i < source->input_count; i++) {
-        const qb_value_info *info = &source->values[source->inputs[i]];
         qb_value input;
-        qb_status status = qb_graph_input(graph, source->input_names[i], info->dtype, info->rank, info->shape, &input);
+        qb_status status = qb_graph_input_like(graph, source->input_names[i], source, source->inputs[i], &input);
         if (status != QB_OK) {
             qb_graph_release(graph);
             return status;

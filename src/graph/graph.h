@@ -147,6 +147,9 @@ void *qb_graph_allocate(qb_graph *graph, size_t size);
 /* Copies the nodes that `source`'s outputs need into `target`, its inputs standing for arguments[i]. */
 qb_status qb_inline(const qb_graph *source, qb_graph *target, const qb_value *arguments, qb_value *outputs);
 
+/* A new input of `graph` with the type of a value of `source`; `name` may be NULL. */
+qb_status qb_graph_input_like(qb_graph *graph, const char *name, const qb_graph *source, qb_value value, qb_value *out);
+
 /* A new graph with inputs of the same names and types, and nothing else. */
 qb_status qb_graph_like(const qb_graph *source, qb_graph **out);
 

@@ -9,13 +9,12 @@ qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *t
 {
     *replay = (qb_replay){.source = source, .target = target};
     size_t count = (size_t)source->value_count;
-    int32_t widest = 0;
     for (int32_t i = 0; i < source->node_count; i++)
-        if (source->nodes[i].operand_count > widest)
-            widest = source->nodes[i].operand_count;
+        if (source->nodes[i].operand_count > replay->widest)
+            replay->widest = source->nodes[i].operand_count;
     replay->map = qb_allocate(count * sizeof *replay->map);
     replay->live = qb_allocate(count * sizeof *replay->live);
-    replay->operands = qb_allocate((size_t)widest * sizeof *replay->operands);
+    replay->operands = qb_allocate((size_t)replay->widest * sizeof *replay->operands);
     if (!replay->map || !replay->live || !replay->operands)
         return qb_fail_memory();
     for (size_t i = 0; i < count; i++)

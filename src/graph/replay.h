@@ -12,6 +12,7 @@ typedef struct qb_replay {
     qb_graph *target;
     qb_value *map;      /* of each value of source; QB_NONE where not mapped yet */
     bool *live;         /* values that the outputs need */
+    int32_t widest;     /* most operands of a node */
     qb_value *operands; /* scratch: the mapped operands of the node at hand */
 } qb_replay;
 

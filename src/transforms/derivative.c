@@ -64,8 +64,7 @@ static qb_status begin(work *w, const qb_graph *source, int wrt_count, const int
 /* One more input, like a value of the source. */
 static qb_status input_like(work *w, qb_value value, qb_value *out)
 {
-    const qb_value_info *info = &w->source->values[value];
-    return qb_graph_input(w->graph, NULL, info->dtype, info->rank, info->shape, out);
+    return qb_graph_input_like(w->graph, NULL, w->source, value, out);
 }
 
 static qb_status forward(work *w)
@@ -97,10 +96,9 @@ static qb_status without_inputs(const qb_graph *graph, int first, int count, qb_
     qb_value *arguments = qb_allocate((size_t)(graph->input_count + graph->output_count) * sizeof *arguments);
     qb_status status = arguments ? QB_OK : qb_fail_memory();
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
-        const qb_value_info *info = &graph->values[graph->inputs[i]];
         arguments[i] = QB_NONE;
         if (i < first || i >= first + count)
-            status = qb_graph_input(target, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
+            status = qb_graph_input_like(target, graph->input_names[i], graph, graph->inputs[i], &arguments[i]);
     }
     qb_value *outputs = arguments ? arguments + graph->input_count : NULL;
     if (status == QB_OK)

@@ -50,7 +50,7 @@ static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const 
     QB_TRY(qb_replay_begin(&w->replay, source, target, primals, source->output_count, source->outputs));
     size_t count = (size_t)source->value_count;
     w->tangent = qb_allocate(count * sizeof *w->tangent);
-    w->operand_tangents = qb_allocate((size_t)source->operand_count * sizeof *w->operand_tangents);
+    w->operand_tangents = qb_allocate((size_t)w->replay.widest * sizeof *w->operand_tangents);
     if (!w->tangent || !w->operand_tangents)
         return qb_fail_memory();
     for (size_t i = 0; i < count; i++)

@@ -31,8 +31,7 @@ static qb_value in_late(walk *w, qb_value value)
         qb_value operand = node->operand_count ? in_late(w, qb_operand(w->graph, node, 0)) : QB_NONE;
         made = qb_emit(w->late, node->op, node->operand_count, &operand, node->attributes);
     } else {
-        const qb_value_info *info = &w->graph->values[value];
-        qb_status status = qb_graph_input(w->late, NULL, info->dtype, info->rank, info->shape, &made);
+        qb_status status = qb_graph_input_like(w->late, NULL, w->graph, value, &made);
         if (status != QB_OK)
             return qb_graph_fail(w->late, status);
         w->residual[w->residual_count++] = value;
@@ -55,12 +54,10 @@ static qb_status begin(walk *w, const bool *late_input)
     for (size_t i = 0; status == QB_OK && i < count; i++)
         w->late_map[i] = QB_NONE;
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
-        const qb_value_info *info = &graph->values[graph->inputs[i]];
         arguments[i] = QB_NONE;
         w->depends[graph->inputs[i]] = late_input[i];
         if (!late_input[i])
-            status =
-                qb_graph_input(w->early, graph->input_names[i], info->dtype, info->rank, info->shape, &arguments[i]);
+            status = qb_graph_input_like(w->early, graph->input_names[i], graph, graph->inputs[i], &arguments[i]);
     }
     if (status == QB_OK)
         status = qb_replay_begin(&w->replay, graph, w->early, arguments, graph->output_count, graph->outputs);
@@ -113,9 +110,8 @@ static qb_status reorder_inputs(walk *w, int late_count)
     qb_status status = arguments ? QB_OK : qb_fail_memory();
     for (int i = 0; status == QB_OK && i < count; i++) {
         int from = i < residuals ? late_count + i : i - residuals;
-        const qb_value_info *info = &w->late->values[w->late->inputs[from]];
         status =
-            qb_graph_input(ordered, w->late->input_names[from], info->dtype, info->rank, info->shape, &arguments[from]);
+            qb_graph_input_like(ordered, w->late->input_names[from], w->late, w->late->inputs[from], &arguments[from]);
     }
     qb_value *outputs = arguments ? arguments + count : NULL;
     if (status == QB_OK)
@@ -138,11 +134,10 @@ qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outp
     qb_status status = begin(&w, late_input);
     int late_count = 0;
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
-        const qb_value_info *info = &graph->values[graph->inputs[i]];
         if (!late_input[i])
             continue;
-        status = qb_graph_input(w.late, graph->input_names[i], info->dtype, info->rank, info->shape,
-                                &w.late_map[graph->inputs[i]]);
+        status =
+            qb_graph_input_like(w.late, graph->input_names[i], graph, graph->inputs[i], &w.late_map[graph->inputs[i]]);
         late_count++;
     }
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&w.replay, n)) >= 0;)

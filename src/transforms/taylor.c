@@ -99,32 +99,6 @@ static int weight_of(walk *w, qb_value value)
 
 /* ---- Emitting into the target, over the directions where an operand has them */
 
-static qb_value emit_batched(walk *w, const qb_node *node, qb_value *operands, bool *mapped)
-{
-    qb_value result = QB_FAILED;
-    bool result_mapped = true;
-    if (node->op->flags & QB_OP_ELEMENTWISE) {
-        for (int i = 0; i < node->operand_count; i++)
-            if (!mapped[i])
-                operands[i] = qb_broadcast_leading(w->target, operands[i], w->directions);
-        return qb_emit(w->target, node->op, node->operand_count, operands, node->attributes);
-    }
-    if (!node->op->batch)
-        return qb_graph_fail(w->target, qb_fail(QB_ERROR_UNSUPPORTED, "%s has no batching rule", node->op->name));
-    qb_rule rule = {.graph = w->target,
-                    .op = node->op,
-                    .attribute = node->attributes,
-                    .operand_count = node->operand_count,
-                    .result_count = 1,
-                    .operand = operands,
-                    .mapped = mapped,
-                    .batch_size = w->directions,
-                    .batched_result = &result,
-                    .result_mapped = &result_mapped};
-    node->op->batch(&rule);
-    return result;
-}
-
 /* The op on operands of the given total weights. */
 static qb_value emit(walk *w, const qb_node *node, qb_value *operands, const int *weights)
 {
@@ -135,8 +109,15 @@ static qb_value emit(walk *w, const qb_node *node, qb_value *operands, const int
     int count = 0;
     for (int i = 0; i < node->operand_count; i++)
         count += mapped[i] = w->directions > 0 && weights[i] == 1;
-    qb_value result = count ? emit_batched(w, node, operands, mapped)
-                            : qb_emit(w->target, node->op, node->operand_count, operands, node->attributes);
+    qb_value result = QB_FAILED;
+    if (count) {
+        bool result_mapped;
+        qb_status status = qb_batch_node(w->target, node, operands, mapped, w->directions, &result, &result_mapped);
+        if (status != QB_OK)
+            result = qb_graph_fail(w->target, status);
+    } else {
+        result = qb_emit(w->target, node->op, node->operand_count, operands, node->attributes);
+    }
     if (count == 2 && (node->op->flags & QB_OP_BILINEAR)) /* one derivative by one derivative: summed over directions */
         result = qb_reduce_sum(w->target, result, 1, (int64_t[]){0});
     if (mapped != few)
@@ -219,9 +200,8 @@ static qb_value rate_of(walk *w, qb_value value)
 {
     if (w->rate[value] != UNKNOWN)
         return w->rate[value];
-    qb_value_info info = w->expression->values[value];
     qb_value rate;
-    qb_status status = qb_graph_input(w->expression, NULL, info.dtype, info.rank, info.shape, &rate);
+    qb_status status = qb_graph_input_like(w->expression, NULL, w->expression, value, &rate);
     if (status != QB_OK)
         return qb_graph_fail(w->target, status);
     if (!reserve(w))

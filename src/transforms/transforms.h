@@ -26,6 +26,11 @@ qb_status qb_transpose(qb_graph *graph, int linear_count, const qb_value *linear
 qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped, int64_t size,
                   qb_value *outputs, bool *outputs_mapped);
 
+/* One step of it: the node on operands of which some (at least one) have the axis. Elementwise operands that lack it are broadcast, in
+ * place. results_mapped tells which results have the axis. */
+qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands, const bool *mapped, int64_t size,
+                        qb_value *results, bool *results_mapped);
+
 /* Splits a graph at what can be known early: `early` computes outputs [0, early_outputs) and the residuals from the
  * inputs not marked late; `late` has the residuals and the late inputs as inputs, and computes the other outputs.
  * Linearizing is the jvp split at its tangents; a pullback is the vjp split at its cotangents. */

@@ -11,42 +11,45 @@ typedef struct walk {
     int64_t size;
 } walk;
 
-/* Lane by lane is lane by lane over the batch too, once every operand has the axis. */
-static bool batch_elementwise(walk *w, const qb_node *node)
+qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands, const bool *mapped, int64_t size,
+                        qb_value *results, bool *results_mapped)
 {
-    for (int i = 0; i < node->operand_count; i++)
-        if (!w->operand_mapped[i])
-            w->replay.operands[i] = qb_broadcast_leading(w->replay.target, w->replay.operands[i], w->size);
-    return qb_replay_copy(&w->replay, node);
+    for (int i = 0; i < node->result_count; i++)
+        results_mapped[i] = true;
+    if (node->op->flags & QB_OP_ELEMENTWISE) { /* lane by lane over the batch too, once every operand has the axis */
+        for (int i = 0; i < node->operand_count; i++)
+            if (!mapped[i])
+                operands[i] = qb_broadcast_leading(graph, operands[i], size);
+        (void)qb_emit_all(graph, node->op, node->operand_count, operands, node->attributes, results);
+        return qb_graph_take_status(graph);
+    }
+    if (!node->op->batch)
+        return qb_fail(QB_ERROR_UNSUPPORTED, "%s has no batching rule", node->op->name);
+    qb_rule rule = {.graph = graph,
+                    .op = node->op,
+                    .attribute = node->attributes,
+                    .operand_count = node->operand_count,
+                    .result_count = node->result_count,
+                    .operand = operands,
+                    .mapped = mapped,
+                    .batch_size = size,
+                    .batched_result = results,
+                    .result_mapped = results_mapped};
+    node->op->batch(&rule);
+    return qb_graph_take_status(graph);
 }
 
 static qb_status visit(walk *w, const qb_node *node)
 {
-    qb_graph *target = w->replay.target;
     bool any = false;
     for (int i = 0; i < node->operand_count; i++) {
         w->operand_mapped[i] = w->mapped[qb_operand(w->replay.source, node, i)];
         any = any || w->operand_mapped[i];
     }
-    for (int i = 0; i < node->result_count; i++)
-        w->mapped[node->result + i] = any;
-    if (!any || (node->op->flags & QB_OP_ELEMENTWISE))
-        return (any ? batch_elementwise(w, node) : qb_replay_copy(&w->replay, node)) ? QB_OK
-                                                                                     : qb_graph_take_status(target);
-    if (!node->op->batch)
-        return qb_fail(QB_ERROR_UNSUPPORTED, "%s has no batching rule", node->op->name);
-    qb_rule rule = {.graph = target,
-                    .op = node->op,
-                    .attribute = node->attributes,
-                    .operand_count = node->operand_count,
-                    .result_count = node->result_count,
-                    .operand = w->replay.operands,
-                    .mapped = w->operand_mapped,
-                    .batch_size = w->size,
-                    .batched_result = &w->replay.map[node->result],
-                    .result_mapped = &w->mapped[node->result]};
-    node->op->batch(&rule);
-    return qb_graph_take_status(target);
+    if (any)
+        return qb_batch_node(w->replay.target, node, w->replay.operands, w->operand_mapped, w->size,
+                             &w->replay.map[node->result], &w->mapped[node->result]);
+    return qb_replay_copy(&w->replay, node) ? QB_OK : qb_graph_take_status(w->replay.target);
 }
 
 static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped,
@@ -55,7 +58,7 @@ static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const 
     *w = (walk){.size = size};
     QB_TRY(qb_replay_begin(&w->replay, source, target, arguments, source->output_count, source->outputs));
     w->mapped = qb_allocate_zeroed((size_t)source->value_count, sizeof *w->mapped);
-    w->operand_mapped = qb_allocate((size_t)source->operand_count * sizeof *w->operand_mapped);
+    w->operand_mapped = qb_allocate((size_t)w->replay.widest * sizeof *w->operand_mapped);
     if (!w->mapped || !w->operand_mapped)
         return qb_fail_memory();
     for (int i = 0; i < source->input_count; i++)

@@ -444,6 +444,24 @@ static void check_reductions(void)
                     check_reduction(dtypes[d], kind, ranks[s], shapes[s], subset, (subset + (unsigned)kind + d) % 2);
 }
 
+/* A sum in twice the working precision: the sum and what its roundings left out (Knuth, TAOCP 2, 4.2.2, theorem B), whatever `long
+ * double` is on this machine. */
+typedef struct accurate_sum {
+    double sum, rest;
+} accurate_sum;
+
+static void accurate_add(accurate_sum *s, double term)
+{
+    double sum = s->sum + term, added = sum - s->sum;
+    s->rest += (s->sum - (sum - added)) + (term - added);
+    s->sum = sum;
+}
+
+static double relative_error(double found, accurate_sum exact)
+{
+    return ((found - exact.sum) - exact.rest) / exact.sum;
+}
+
 /* A sum of many terms of one sign: the error must grow with the logarithm of their number. */
 static void check_accuracy(qb_dtype dtype, int64_t rows, int64_t columns, double tolerance)
 {
@@ -454,24 +472,25 @@ static void check_accuracy(qb_dtype dtype, int64_t rows, int64_t columns, double
     output(graph, qb_reduce_sum(graph, x, 2, (int64_t[]){0, 1}));
     qb_tensor *tensor, *sums[2];
     OK(qb_tensor_create(dtype, 2, (int64_t[]){rows, columns}, NULL, &tensor));
-    long double *exact = calloc((size_t)columns, sizeof *exact), total = 0;
+    accurate_sum *exact = calloc((size_t)columns, sizeof *exact), total = {0, 0};
     CHECK(exact, "memory");
     for (int64_t i = 0; i < rows * columns; i++) {
         void *element = (char *)tensor->data + (size_t)i * qb_dtype_size(dtype);
         qb_dtype_store(dtype, 0.1 + (double)pick(1 << 20) / (1 << 20), element);
-        exact[i % columns] += (long double)qb_dtype_load(dtype, element);
-        total += (long double)qb_dtype_load(dtype, element);
+        accurate_add(&exact[i % columns], qb_dtype_load(dtype, element));
+        accurate_add(&total, qb_dtype_load(dtype, element));
     }
     qb_program *program;
     OK(qb_compile(context, graph, "cpu", &program));
     OK(qb_run(program, &tensor, sums));
     for (int64_t i = 0; i < columns; i++) {
         double sum = qb_dtype_load(dtype, (char *)sums[0]->data + (size_t)i * qb_dtype_size(dtype));
-        CHECK(fabsl(sum / exact[i] - 1) < tolerance, "column %d of %d rows: error %g", (int)i, (int)rows,
-              (double)(sum / exact[i] - 1));
+        CHECK(fabs(relative_error(sum, exact[i])) < tolerance, "column %d of %d rows: error %g", (int)i, (int)rows,
+              relative_error(sum, exact[i]));
     }
     double sum = qb_dtype_load(dtype, sums[1]->data);
-    CHECK(fabsl(sum / total - 1) < tolerance, "%d terms: error %g", (int)(rows * columns), (double)(sum / total - 1));
+    CHECK(fabs(relative_error(sum, total)) < tolerance, "%d terms: error %g", (int)(rows * columns),
+          relative_error(sum, total));
     qb_tensor_release(tensor);
     qb_tensor_release(sums[0]);
     qb_tensor_release(sums[1]);
