@@ -16,6 +16,7 @@ LISTS = {
     "src/ops": "*.c",
     "src/functions": "*.c",
     "src/transforms": "*.c",
+    "src/control": "*.c",
     "src/passes": "*.c",
     "src/program": "*.c",
     "src/cpu": "*.c",

@@ -42,6 +42,7 @@ typedef enum qb_status {
     QB_ERROR_MEMORY,      /* out of memory */
     QB_ERROR_UNSUPPORTED, /* an operation that a device lacks, or a device that is not there; see qb_error_operation */
     QB_ERROR_RUNTIME,     /* a program that could not finish */
+    QB_ERROR_INTERRUPTED, /* a run that qb_context_on_poll's function stopped */
     QB_ERROR_INTERNAL     /* a fault of the library itself */
 } qb_status;
 
@@ -93,6 +94,9 @@ typedef struct qb_context qb_context;
 
 QB_API qb_status qb_context_create(qb_context **out);
 QB_API void qb_context_destroy(qb_context *context); /* after everything made with it is released */
+/* Has `poll` called about fifty times a second by running loops, from the thread that runs them; NULL: nobody. Anything but QB_OK ends
+ * the run with that status (QB_ERROR_INTERRUPTED is meant for it). To be set before the context is used. */
+QB_API void qb_context_on_poll(qb_context *context, qb_status (*poll)(void *data), void *data);
 
 /* ------------------------------------------------------------------------------------------------------------ graphs */
 

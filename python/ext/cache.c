@@ -2,6 +2,7 @@
 #include "cache.h"
 
 #include "base/tensor.h"
+#include "program/program.h"
 #include "trace.h"
 
 #include <structmember.h>
@@ -96,7 +97,7 @@ PyObject *qbpy_entry_run(qbpy_state *state, qbpy_entry *e, const qbpy_signature 
     e->references++;
     qb_tensor **outputs = tensors + e->input_count;
     qb_status status;
-    if (bytes < RELEASE_BYTES) {
+    if (bytes < RELEASE_BYTES && !qb_program_has_loops(e->program)) {
         status = qb_run(e->program, tensors, outputs);
     } else {
         Py_BEGIN_ALLOW_THREADS status = qb_run(e->program, tensors, outputs);

@@ -188,7 +188,7 @@ static PyObject *graph_apply_jvp(PyObject *self, PyObject *args)
     int count = graph->output_count;
     qb_value *outputs = tangent ? make_room(2 * count, sizeof *outputs) : NULL;
     if (outputs) {
-        qb_status status = qb_jvp(graph, trace->graph, primal, tangent, outputs, outputs + count);
+        qb_status status = qb_jvp(graph, trace->graph, QB_FORWARD_TOGETHER, primal, tangent, outputs, outputs + count);
         if (status != QB_OK)
             qbpy_raise(state, status);
         else
@@ -334,6 +334,11 @@ static PyObject *graph_jvp(PyObject *self, PyObject *wrt)
     return derive(self, wrt, qb_graph_jvp);
 }
 
+static PyObject *graph_linearize(PyObject *self, PyObject *wrt)
+{
+    return derive(self, wrt, qb_graph_linearize);
+}
+
 static PyObject *graph_vjp(PyObject *self, PyObject *wrt)
 {
     return derive(self, wrt, qb_graph_vjp);
@@ -467,6 +472,8 @@ static PyMethodDef graph_methods[] = {
     {"gradient", graph_gradient, METH_O,
      "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
     {"jvp", graph_jvp, METH_O, "jvp(wrt)\n--\n\nThe graph with tangents: see qb_graph_jvp."},
+    {"linearize", graph_linearize, METH_O,
+     "linearize(wrt)\n--\n\nAs jvp, such that it can be split at the tangents."},
     {"vjp", graph_vjp, METH_O, "vjp(wrt)\n--\n\nThe graph with cotangents: see qb_graph_vjp."},
     {"split", graph_split, METH_VARARGS, split_doc},
     {"text", graph_text, METH_VARARGS, text_doc},

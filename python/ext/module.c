@@ -1,6 +1,8 @@
 /* The module quabla._core: its state, and the order in which its files add to it. */
 #include "quabla_ext.h"
 
+#include "base/status.h"
+
 qbpy_state *qbpy_state_of_type(PyTypeObject *type)
 {
     for (; type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE); type = type->tp_base) {
@@ -35,6 +37,16 @@ static int intern_strings(qbpy_state *state)
     return 0;
 }
 
+/* Runs Python's handlers of signals that came while a loop was running. */
+static qb_status poll_signals(void *unused)
+{
+    (void)unused;
+    PyGILState_STATE held = PyGILState_Ensure();
+    int failed = PyErr_CheckSignals();
+    PyGILState_Release(held);
+    return failed ? qb_fail(QB_ERROR_INTERRUPTED, "interrupted") : QB_OK;
+}
+
 static int module_exec(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
@@ -45,6 +57,7 @@ static int module_exec(PyObject *module)
         qbpy_raise(state, status);
         return -1;
     }
+    qb_context_on_poll(state->context, poll_signals, NULL);
     if (qbpy_dtype_install(module) < 0 || qbpy_tensor_install(module) < 0 || qbpy_convert_install(module) < 0 ||
         qbpy_tree_install(module) < 0)
         return -1;

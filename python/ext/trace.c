@@ -504,5 +504,5 @@ int qbpy_trace_install(PyObject *module)
         !(state->trace_tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &tracer_spec, NULL)) ||
         PyModule_AddType(module, state->trace_tensor_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
         return -1;
-    return qbpy_graph_install(module);
+    return qbpy_graph_install(module) < 0 ? -1 : qbpy_control_install(module);
 }

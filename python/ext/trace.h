@@ -63,6 +63,8 @@ typedef struct qbpy_program {
 PyObject *qbpy_graph_wrap(qbpy_state *state, qb_graph *stolen, const bool *weak);
 int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program */
 
+int qbpy_control_install(PyObject *module); /* control.c */
+
 /* The value that stands for a leaf (TraceTensor, Tensor, number) in the innermost active trace; QB_FAILED with an
  * exception set. */
 qb_value qbpy_trace_value(qbpy_state *state, qbpy_trace *trace, PyObject *leaf, bool *weak);

@@ -350,7 +350,7 @@ def linearize(fun, *primals):
         of it is
         kept.
     """
-    staged, split, results, leaves, treedef = _linearized(fun, primals, False, "linearize", "jvp")
+    staged, split, results, leaves, treedef = _linearized(fun, primals, False, "linearize", "linearize")
     out_leaves, residuals = results[: split.early_outputs], results[split.early_outputs :]
 
     def jvp_fun(*tangents):

@@ -25,6 +25,15 @@ static uint32_t mix_tensor(uint32_t hash, const qb_tensor *tensor)
     return hash;
 }
 
+/* By its measures and the hash of its last node, which stands for much of it. */
+static uint32_t mix_graph(uint32_t hash, const qb_graph *graph)
+{
+    if (!graph || graph->node_count == 0)
+        return mix(hash, 0);
+    hash = mix(hash, (uint64_t)graph->node_count << 32 | (uint64_t)graph->output_count);
+    return mix(hash, graph->nodes[graph->node_count - 1].hash);
+}
+
 static uint32_t mix_attribute(uint32_t hash, const qb_attribute *attribute)
 {
     switch (attribute->kind) {
@@ -36,7 +45,11 @@ static uint32_t mix_attribute(uint32_t hash, const qb_attribute *attribute)
             hash = mix(hash, (uint64_t)attribute->integers[i]);
         return hash;
     case QB_ATTRIBUTE_TENSOR: return mix_tensor(hash, attribute->tensor);
-    case QB_ATTRIBUTE_GRAPH: return mix(hash, (uint64_t)(uintptr_t)attribute->graph);
+    case QB_ATTRIBUTE_GRAPH: return mix_graph(hash, attribute->graph);
+    case QB_ATTRIBUTE_GRAPHS:
+        for (int i = 0; i < attribute->count; i++)
+            hash = mix_graph(hash, attribute->graphs[i]);
+        return hash;
     }
     return hash;
 }
@@ -59,9 +72,42 @@ bool qb_attribute_equal(const qb_attribute *a, const qb_attribute *b)
         return a->count == b->count &&
                (a->count == 0 || memcmp(a->integers, b->integers, (size_t)a->count * sizeof *a->integers) == 0);
     case QB_ATTRIBUTE_TENSOR: return tensor_equal(a->tensor, b->tensor);
-    case QB_ATTRIBUTE_GRAPH: return a->graph == b->graph;
+    case QB_ATTRIBUTE_GRAPH: return qb_graph_equal(a->graph, b->graph);
+    case QB_ATTRIBUTE_GRAPHS:
+        for (int i = 0; i < a->count && a->count == b->count; i++)
+            if (!qb_graph_equal(a->graphs[i], b->graphs[i]))
+                return false;
+        return a->count == b->count;
     }
     return false;
+}
+
+static bool node_equal(const qb_graph *a, const qb_node *in_a, const qb_graph *b, const qb_node *in_b)
+{
+    if (in_a->op != in_b->op || in_a->hash != in_b->hash || in_a->operand_count != in_b->operand_count)
+        return false;
+    for (int i = 0; i < in_a->operand_count; i++)
+        if (qb_operand(a, in_a, i) != qb_operand(b, in_b, i))
+            return false;
+    for (int i = 0; i < in_a->op->attribute_count; i++)
+        if (!qb_attribute_equal(&in_a->attributes[i], &in_b->attributes[i]))
+            return false;
+    return true;
+}
+
+bool qb_graph_equal(const qb_graph *a, const qb_graph *b)
+{
+    if (a == b || !a || !b)
+        return a == b;
+    if (a->node_count != b->node_count || a->input_count != b->input_count || a->output_count != b->output_count)
+        return false;
+    for (int i = 0; i < a->output_count; i++)
+        if (a->outputs[i] != b->outputs[i])
+            return false;
+    for (int32_t n = 0; n < a->node_count; n++)
+        if (!node_equal(a, &a->nodes[n], b, &b->nodes[n]))
+            return false;
+    return true;
 }
 
 /* ---- Finding */
@@ -71,6 +117,7 @@ typedef struct candidate {
     int operand_count;
     const qb_value *operands;
     const qb_attribute *attributes;
+    int result_count;
     uint32_t hash;
 } candidate;
 
@@ -142,6 +189,13 @@ static bool copy_attributes(qb_graph *graph, const candidate *c, qb_attribute **
                 return false;
             memcpy(integers, c->attributes[i].integers, (size_t)copy[i].count * sizeof *integers);
             copy[i].integers = integers;
+        } else if (copy[i].kind == QB_ATTRIBUTE_GRAPHS) {
+            qb_graph **graphs = qb_arena_allocate(&graph->arena, (size_t)copy[i].count * sizeof(qb_graph *));
+            if (!graphs)
+                return false;
+            for (int k = 0; k < copy[i].count; k++)
+                graphs[k] = c->attributes[i].graphs[k];
+            copy[i].graphs = graphs;
         }
     }
     *out = copy;
@@ -155,12 +209,14 @@ static void retain_attributes(const qb_node *node)
             (void)qb_tensor_retain(node->attributes[i].tensor);
         else if (node->attributes[i].kind == QB_ATTRIBUTE_GRAPH)
             (void)qb_graph_retain(node->attributes[i].graph);
+        for (int k = 0; node->attributes[i].kind == QB_ATTRIBUTE_GRAPHS && k < node->attributes[i].count; k++)
+            (void)qb_graph_retain(node->attributes[i].graphs[k]);
     }
 }
 
 static qb_status append(qb_graph *graph, const candidate *c, const qb_type *types)
 {
-    int results = c->op->result_count;
+    int results = c->result_count;
     qb_attribute *attributes = NULL;
     if (!QB_GROW(graph->nodes, graph->node_count, graph->node_capacity, 1) ||
         !QB_GROW(graph->values, graph->value_count, graph->value_capacity, results) ||
@@ -199,7 +255,7 @@ static qb_status infer_and_append(qb_graph *graph, const candidate *c)
 {
     enum { FEW = 6, RESULTS = 4 };
     qb_type few[FEW + RESULTS], *types = few;
-    size_t needed = (size_t)c->operand_count + (size_t)c->op->result_count;
+    size_t needed = (size_t)c->operand_count + (size_t)c->result_count;
     if (needed > FEW + RESULTS && !(types = qb_allocate(needed * sizeof *types)))
         return qb_fail_memory();
     for (int i = 0; i < c->operand_count; i++)
@@ -212,6 +268,11 @@ static qb_status infer_and_append(qb_graph *graph, const candidate *c)
     if (types != few)
         qb_free(types);
     return status;
+}
+
+int qb_result_count(const qb_op *op, int operand_count, const qb_attribute *attributes)
+{
+    return op->count_results ? op->count_results(operand_count, attributes) : op->result_count;
 }
 
 qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
@@ -230,7 +291,7 @@ qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
         ordered[1] = operands[0];
         operands = ordered;
     }
-    candidate c = {op, operand_count, operands, attributes, 0};
+    candidate c = {op, operand_count, operands, attributes, qb_result_count(op, operand_count, attributes), 0};
     c.hash = hash_candidate(&c);
     const qb_node *node = op->flags & QB_OP_UNIQUE ? NULL : find(graph, &c);
     if (node)
@@ -243,7 +304,8 @@ bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
                  const qb_attribute *attributes, qb_value *results)
 {
     qb_value first = qb_emit(graph, op, operand_count, operands, attributes);
-    for (int i = 0; first >= 0 && i < op->result_count; i++)
+    int count = qb_result_count(op, operand_count, attributes);
+    for (int i = 0; first >= 0 && i < count; i++)
         results[i] = first + i; /* results of a node have consecutive ids */
     return first >= 0;
 }

@@ -28,6 +28,8 @@ static void release_attributes(const qb_node *node)
             qb_tensor_release(node->attributes[i].tensor);
         else if (node->attributes[i].kind == QB_ATTRIBUTE_GRAPH)
             qb_graph_release(node->attributes[i].graph);
+        for (int k = 0; node->attributes[i].kind == QB_ATTRIBUTE_GRAPHS && k < node->attributes[i].count; k++)
+            qb_graph_release(node->attributes[i].graphs[k]);
     }
 }
 
@@ -210,4 +212,43 @@ void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outpu
         for (int i = 0; needed && i < node->operand_count; i++)
             live[qb_operand(graph, node, i)] = true;
     }
+}
+
+qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed)
+{
+    int32_t widest = 1;
+    for (int32_t n = 0; n < graph->node_count; n++)
+        widest = graph->nodes[n].operand_count > widest ? graph->nodes[n].operand_count : widest;
+    bool *operands = qb_allocate((size_t)widest);
+    if (!operands)
+        return qb_fail_memory();
+    memset(needed, 0, (size_t)graph->value_count);
+    for (int i = 0; i < graph->output_count; i++)
+        if (!wanted || wanted[i])
+            needed[graph->outputs[i]] = true;
+    qb_status status = QB_OK;
+    for (int32_t n = graph->node_count - 1; status == QB_OK && n >= 0; n--) {
+        const qb_node *node = &graph->nodes[n];
+        bool any = false;
+        for (int i = 0; i < node->result_count; i++)
+            any = any || needed[node->result + i];
+        if (!any)
+            continue;
+        memset(operands, 1, (size_t)widest);
+        if (node->op->needs)
+            status = node->op->needs(node, &needed[node->result], operands);
+        for (int i = 0; i < node->operand_count; i++)
+            if (operands[i])
+                needed[qb_operand(graph, node, i)] = true;
+    }
+    qb_free(operands);
+    return status;
+}
+
+bool qb_has_regions(const qb_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (graph->nodes[n].op->flags & QB_OP_REGION)
+            return true;
+    return false;
 }

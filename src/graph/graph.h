@@ -39,7 +39,8 @@ typedef enum qb_attribute_kind {
     QB_ATTRIBUTE_INTS,   /* integers[count]: axes, a shape */
     QB_ATTRIBUTE_NUMBER, /* number */
     QB_ATTRIBUTE_TENSOR, /* tensor (the node keeps a reference) */
-    QB_ATTRIBUTE_GRAPH   /* graph (likewise) */
+    QB_ATTRIBUTE_GRAPH,  /* graph (likewise); may be NULL */
+    QB_ATTRIBUTE_GRAPHS  /* graphs[count] (likewise) */
 } qb_attribute_kind;
 
 typedef struct qb_attribute {
@@ -51,6 +52,7 @@ typedef struct qb_attribute {
         const int64_t *integers;
         qb_tensor *tensor;
         qb_graph *graph;
+        qb_graph *const *graphs;
     };
 } qb_attribute;
 
@@ -62,6 +64,16 @@ static inline qb_attribute qb_int(int64_t integer)
 static inline qb_attribute qb_ints(int count, const int64_t *integers)
 {
     return (qb_attribute){.kind = QB_ATTRIBUTE_INTS, .count = count, .integers = integers};
+}
+
+static inline qb_attribute qb_subgraph(qb_graph *graph)
+{
+    return (qb_attribute){.kind = QB_ATTRIBUTE_GRAPH, .graph = graph};
+}
+
+static inline qb_attribute qb_subgraphs(int count, qb_graph *const *graphs)
+{
+    return (qb_attribute){.kind = QB_ATTRIBUTE_GRAPHS, .count = count, .graphs = graphs};
 }
 
 typedef struct qb_node {
@@ -129,6 +141,9 @@ static inline void qb_type_set(qb_type *type, qb_dtype dtype, int rank, const in
 /* Appends the operation, or finds it: the first result's id. The op's inference rule checks operands and attributes. */
 qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
                  const qb_attribute *attributes);
+/* How many results the op has on these operands. */
+int qb_result_count(const qb_op *op, int operand_count, const qb_attribute *attributes);
+
 /* As qb_emit, all results stored. */
 bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
                  const qb_attribute *attributes, qb_value *results);
@@ -157,8 +172,18 @@ qb_status qb_graph_like(const qb_graph *source, qb_graph **out);
  * entries. */
 void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outputs, bool *live);
 
+/* Which values the outputs with wanted[i] (NULL: all) need, looking into operations with graphs: a loop whose last carry
+ * is not used may not need its first. Unlike qb_mark_live, it tells results of one node apart. */
+qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed);
+
+/* Whether a node of the graph runs graphs of its own. */
+bool qb_has_regions(const qb_graph *graph);
+
 /* Checks every invariant; QB_ERROR_INTERNAL with the node named. */
 qb_status qb_verify(const qb_graph *graph);
+
+/* The same inputs, nodes and outputs in the same order: graphs that were made alike. */
+bool qb_graph_equal(const qb_graph *a, const qb_graph *b);
 
 bool qb_attribute_equal(const qb_attribute *a, const qb_attribute *b);
 

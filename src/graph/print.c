@@ -5,7 +5,8 @@
  *     return %3
  *
  * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed;
- * inputs always are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. */
+ * inputs always are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. The
+ * graphs of a node (the body of a loop, the branches of a switch) follow its line, indented, with numbers of their own. */
 #include "base/allocate.h"
 #include "base/text.h"
 #include "graph/graph.h"
@@ -42,8 +43,8 @@ static void print_tensor(qb_text *text, const qb_tensor *tensor)
 
 static void print_attribute(qb_text *text, const char *name, const qb_attribute *attribute)
 {
-    if (name[0] == '.')
-        return;
+    if (name[0] == '.' || attribute->kind == QB_ATTRIBUTE_GRAPH || attribute->kind == QB_ATTRIBUTE_GRAPHS)
+        return; /* graphs have lines of their own */
     qb_text_add(text, " %s=", name);
     switch (attribute->kind) {
     case QB_ATTRIBUTE_INT: qb_text_add(text, "%lld", (long long)attribute->integer); break;
@@ -54,12 +55,42 @@ static void print_attribute(qb_text *text, const char *name, const qb_attribute 
         qb_text_add(text, "%s", attribute->count ? "]" : "[]");
         break;
     case QB_ATTRIBUTE_TENSOR: print_tensor(text, attribute->tensor); break;
-    case QB_ATTRIBUTE_GRAPH: qb_text_add(text, "graph(%d nodes)", (int)attribute->graph->node_count); break;
+    case QB_ATTRIBUTE_GRAPH:
+    case QB_ATTRIBUTE_GRAPHS: break;
     }
 }
 
-static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number)
+static void print_graph(qb_text *text, const qb_graph *graph, int indent);
+
+static void print_indent(qb_text *text, int indent)
 {
+    for (int i = 0; i < indent; i++)
+        qb_text_add(text, "  ");
+}
+
+static void print_subgraph(qb_text *text, const char *name, const qb_graph *graph, int indent)
+{
+    if (!graph)
+        return;
+    print_indent(text, indent);
+    qb_text_add(text, "%s:\n", name);
+    print_graph(text, graph, indent + 1);
+}
+
+static void print_subgraphs(qb_text *text, const qb_node *node, int indent)
+{
+    for (int i = 0; i < node->op->attribute_count; i++) {
+        const qb_attribute *attribute = &node->attributes[i];
+        if (attribute->kind == QB_ATTRIBUTE_GRAPH)
+            print_subgraph(text, node->op->attribute_name[i], attribute->graph, indent);
+        for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
+            print_subgraph(text, node->op->attribute_name[i], attribute->graphs[k], indent);
+    }
+}
+
+static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number, int indent)
+{
+    print_indent(text, indent);
     for (int i = 0; i < node->result_count; i++)
         qb_text_add(text, "%s%%%d", i ? ", " : "", (int)number[node->result + i]);
     qb_text_add(text, " = %s", node->op->name);
@@ -78,32 +109,39 @@ static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node
         qb_text_add(text, "%s%s", i ? ", " : " : ", qb_print_type(info->dtype, info->rank, info->shape).text);
     }
     qb_text_add(text, "\n");
+    print_subgraphs(text, node, indent + 1);
 }
 
-qb_status qb_graph_text(const qb_graph *graph, char **out)
+static void print_graph(qb_text *text, const qb_graph *graph, int indent)
 {
     bool *live = qb_allocate((size_t)graph->value_count);
     int32_t *number = qb_allocate((size_t)graph->value_count * sizeof *number);
-    qb_text text = {0};
-    text.failed = !live || !number;
+    text->failed = text->failed || !live || !number;
     int32_t next = 0;
-    if (!text.failed)
+    if (!text->failed)
         qb_mark_live(graph, graph->output_count, graph->outputs, live);
-    for (int32_t n = 0; n < graph->node_count && !text.failed; n++) {
+    for (int32_t n = 0; n < graph->node_count && !text->failed; n++) {
         const qb_node *node = &graph->nodes[n];
         if (!live[node->result] && !(node->op->flags & QB_OP_UNIQUE))
             continue;
         for (int i = 0; i < node->result_count; i++)
             number[node->result + i] = next++;
-        print_node(&text, graph, node, number);
+        print_node(text, graph, node, number, indent);
     }
-    if (!text.failed) {
-        qb_text_add(&text, "return");
+    if (!text->failed) {
+        print_indent(text, indent);
+        qb_text_add(text, "return");
         for (int i = 0; i < graph->output_count; i++)
-            qb_text_add(&text, "%s%%%d", i ? ", " : " ", (int)number[graph->outputs[i]]);
-        qb_text_add(&text, "\n");
+            qb_text_add(text, "%s%%%d", i ? ", " : " ", (int)number[graph->outputs[i]]);
+        qb_text_add(text, "\n");
     }
     qb_free(live);
     qb_free(number);
+}
+
+qb_status qb_graph_text(const qb_graph *graph, char **out)
+{
+    qb_text text = {0};
+    print_graph(&text, graph, 0);
     return qb_text_take(&text, out);
 }

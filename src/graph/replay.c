@@ -64,3 +64,47 @@ qb_status qb_inline(const qb_graph *source, qb_graph *target, const qb_value *ar
     qb_replay_end(&replay);
     return status;
 }
+
+/* The inputs of the new graph, and what they stand for among those of the old one. */
+static qb_status add_inputs(const qb_graph *graph, qb_graph *target, int count, const int *inputs, qb_value *arguments)
+{
+    for (int i = 0; i < graph->input_count; i++)
+        arguments[i] = QB_NONE;
+    for (int i = 0; i < count; i++)
+        QB_TRY(qb_graph_input_like(target, graph->input_names[inputs[i]], graph, graph->inputs[inputs[i]],
+                                   &arguments[inputs[i]]));
+    return QB_OK;
+}
+
+static qb_status add_outputs(const qb_graph *graph, qb_graph *target, const qb_value *arguments, int count,
+                             const int *outputs, qb_value *wanted)
+{
+    qb_replay replay;
+    for (int i = 0; i < count; i++)
+        wanted[i] = graph->outputs[outputs[i]];
+    qb_status status = qb_replay_begin(&replay, graph, target, arguments, count, wanted);
+    for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&replay, n)) >= 0;)
+        if (!qb_replay_copy(&replay, &graph->nodes[n]))
+            status = qb_graph_take_status(target);
+    for (int i = 0; status == QB_OK && i < count; i++)
+        status = qb_graph_output(target, replay.map[wanted[i]]);
+    qb_replay_end(&replay);
+    return status;
+}
+
+qb_status qb_graph_rearrange(const qb_graph *graph, int input_count, const int *inputs, int output_count,
+                             const int *outputs, qb_graph **out)
+{
+    qb_graph *target = NULL;
+    QB_TRY(qb_graph_create(&target));
+    qb_value *arguments = qb_allocate((size_t)(graph->input_count + output_count) * sizeof *arguments);
+    qb_status status = arguments ? add_inputs(graph, target, input_count, inputs, arguments) : qb_fail_memory();
+    if (status == QB_OK)
+        status = add_outputs(graph, target, arguments, output_count, outputs, arguments + graph->input_count);
+    qb_free(arguments);
+    if (status == QB_OK)
+        *out = target;
+    else
+        qb_graph_release(target);
+    return status;
+}

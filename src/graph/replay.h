@@ -28,4 +28,9 @@ int32_t qb_replay_next(qb_replay *replay, int32_t index);
 /* Emits the node unchanged and maps its results. */
 bool qb_replay_copy(qb_replay *replay, const qb_node *node);
 
+/* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i. An
+ * input that is not listed must not be needed. */
+qb_status qb_graph_rearrange(const qb_graph *graph, int input_count, const int *inputs, int output_count,
+                             const int *outputs, qb_graph **out);
+
 #endif

@@ -16,7 +16,10 @@ enum {
     QB_OP_COMMUTATIVE = 1 << 4, /* in two operands: ordered when built, so that a+b and b+a are one node */
     QB_OP_UNIQUE = 1 << 5,      /* never merged with an equal node: inputs */
     QB_OP_VIEW = 1 << 6,        /* moves elements without changing any: a device may realise it as strides */
-    QB_OP_OVERWRITES = 1 << 7 /* the result is operand 0 with some elements changed: a device may give it that memory */
+    QB_OP_OVERWRITES =
+        1 << 7,            /* the result is operand 0 with some elements changed: a device may give it that memory */
+    QB_OP_REGION = 1 << 8, /* runs graphs that are its attributes: a device compiles them, too (src/control) */
+    QB_OP_REVERSE_ONLY = 1 << 9 /* has no forward derivative */
 };
 
 /* What an inference rule sees and answers. */
@@ -25,8 +28,13 @@ typedef struct qb_inference {
     int operand_count;
     const qb_type *operand;
     const qb_attribute *attribute;
-    qb_type *result; /* op->result_count of them */
+    qb_type *result; /* qb_result_count() of them */
 } qb_inference;
+
+/* What a derivative is to be used for. Together: primals and tangents may be computed by the same nodes (a loop over
+ * both). Separate: no primal may depend on a tangent, and tangents are linear in tangents, node by node, so that the
+ * result can be transposed, or split at its tangents. */
+typedef enum qb_forward { QB_FORWARD_TOGETHER, QB_FORWARD_SEPARATE } qb_forward;
 
 /* What a derivative, transpose, batching or simplifying rule sees and answers. */
 typedef struct qb_rule {
@@ -36,11 +44,12 @@ typedef struct qb_rule {
     int operand_count;
     int result_count;
     const qb_value *operand; /* as values of `graph`; in transpose QB_NONE for the linear ones */
-    const qb_value *result;  /* jvp: the results, as values of `graph`; elsewhere unset */
+    qb_value *result; /* jvp: the results, as values of `graph`, which the rule may replace by values that it makes */
 
     /* jvp: tangents of the operands (QB_NONE: zero) -> result_tangent (preset to QB_NONE) */
     const qb_value *tangent;
     qb_value *result_tangent;
+    qb_forward forward;
 
     /* transpose: cotangents of the results (QB_NONE: zero), and which operands are linear -> operand_cotangent (preset to QB_NONE) */
     const qb_value *cotangent;
@@ -53,6 +62,12 @@ typedef struct qb_rule {
     int64_t batch_size;
     qb_value *batched_result;
     bool *result_mapped;
+    qb_value
+        active; /* bool[batch_size]: the examples that count, so that loops need not run for others; QB_NONE: all */
+
+    /* refine: which results are used -> refined_result (preset to QB_NONE) for those */
+    const bool *used;
+    qb_value *refined_result;
 } qb_rule;
 
 struct qb_op {
@@ -60,6 +75,7 @@ struct qb_op {
     const char *summary;
     int arity; /* -1: any number of operands */
     int result_count;
+    int (*count_results)(int operand_count, const qb_attribute *attribute); /* NULL: always result_count */
     unsigned flags;
     int attribute_count;
     const char *attribute_name[8];
@@ -70,6 +86,9 @@ struct qb_op {
     void (*transpose)(qb_rule *rule);    /* NULL: not linear in anything, or derived */
     void (*batch)(qb_rule *rule);        /* NULL: derived (elementwise) */
     qb_value (*simplify)(qb_rule *rule); /* NULL or QB_NONE: nothing simpler; else a value that stands for result 0 */
+    void (*refine)(qb_rule *rule);       /* of an op with graphs: the same with less in them; NULL: none */
+    /* of an op with graphs: which operands (preset to true) the results in use need; NULL: all */
+    qb_status (*needs)(const qb_node *node, const bool *used, bool *needed);
 
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major operands and
      * results. */

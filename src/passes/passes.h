@@ -9,6 +9,9 @@
 /* Visits one node: stores what stands for its results into replay->map. */
 typedef qb_status (*qb_pass_visit)(qb_replay *replay, const qb_node *node);
 
+/* Operations with graphs made smaller, down to their bodies where those need not stand apart. */
+qb_status qb_refine(const qb_graph *graph, qb_graph **out);
+
 /* Rebuilds a graph node by node. */
 qb_status qb_pass_run(qb_pass_visit visit, const qb_graph *graph, qb_graph **out);
 

@@ -3,6 +3,8 @@
 
 #include "passes/passes.h"
 
+/* Where operations run graphs of their own, these come before refining (which then sees which operands are constants) and
+ * again after it (which may have put a body in the place of its operation). */
 static const qb_pass_visit passes[] = {qb_fold_visit, qb_simplify_visit};
 
 static qb_status rebuild(qb_pass_visit visit, const qb_graph *graph, qb_graph *target, qb_replay *replay)
@@ -29,21 +31,48 @@ qb_status qb_pass_run(qb_pass_visit visit, const qb_graph *graph, qb_graph **out
     return status;
 }
 
+/* Replaces *current (NULL at first: `graph`) by what a pass makes of it. */
+static qb_status advance(qb_status status, qb_graph *next, qb_graph **current)
+{
+#ifndef NDEBUG
+    if (status == QB_OK && (status = qb_verify(next)) != QB_OK)
+        qb_graph_release(next);
+#endif
+    if (status != QB_OK)
+        return status;
+    qb_graph_release(*current);
+    *current = next;
+    return QB_OK;
+}
+
+static qb_status run_passes(const qb_graph *graph, qb_graph **current)
+{
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        qb_graph *next = NULL;
+        qb_status status = qb_pass_run(passes[i], *current ? *current : graph, &next);
+        QB_TRY(advance(status, next, current));
+    }
+    return QB_OK;
+}
+
+static qb_status optimize(const qb_graph *graph, qb_graph **current)
+{
+    QB_TRY(run_passes(graph, current));
+    if (!qb_has_regions(*current))
+        return QB_OK;
+    qb_graph *next = NULL;
+    qb_status status = qb_refine(*current, &next);
+    QB_TRY(advance(status, next, current));
+    return run_passes(graph, current);
+}
+
 qb_status qb_optimize(const qb_graph *graph, qb_graph **out)
 {
     qb_graph *current = NULL;
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        qb_graph *next;
-        qb_status status = qb_pass_run(passes[i], current ? current : graph, &next);
-#ifndef NDEBUG
-        if (status == QB_OK && (status = qb_verify(next)) != QB_OK)
-            qb_graph_release(next);
-#endif
+    qb_status status = optimize(graph, &current);
+    if (status == QB_OK)
+        *out = current;
+    else
         qb_graph_release(current);
-        if (status != QB_OK)
-            return status;
-        current = next;
-    }
-    *out = current;
-    return QB_OK;
+    return status;
 }

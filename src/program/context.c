@@ -4,6 +4,8 @@
 
 struct qb_context {
     qb_eager_cache *eager;
+    qb_status (*poll)(void *data);
+    void *poll_data;
 };
 
 qb_status qb_context_create(qb_context **out)
@@ -31,4 +33,15 @@ void qb_context_destroy(qb_context *context)
 qb_eager_cache *qb_context_eager_cache(qb_context *context)
 {
     return context->eager;
+}
+
+void qb_context_on_poll(qb_context *context, qb_status (*poll)(void *data), void *data)
+{
+    context->poll = poll;
+    context->poll_data = data;
+}
+
+qb_status qb_context_poll(const qb_context *context)
+{
+    return context && context->poll ? context->poll(context->poll_data) : QB_OK;
 }

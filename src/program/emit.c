@@ -6,6 +6,7 @@
 #include "program/plan.h"
 
 #include "base/allocate.h"
+#include "program/region.h"
 
 enum { ALIGNMENT = 64, NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 22 };
 
@@ -513,6 +514,27 @@ static qb_status emit_dot(emitter *e, int32_t v, const qb_product **out)
     return QB_OK;
 }
 
+/* Slots of the operands of value `v`, with the offsets (in bytes) at which they begin; and of its `results` results. */
+static qb_status address_call(emitter *e, int32_t v, int results, int32_t *slots, int64_t *offsets)
+{
+    qb_plan *plan = e->plan;
+    int count = plan->values[v].node->operand_count;
+    for (int i = 0; i < count; i++) {
+        const qb_plan_value *operand = &plan->values[plan->operands[plan->values[v].operand + i]];
+        bool is_view = operand->role == QB_ROLE_VIEW;
+        slots[i] = qb_buffers_slot(e->buffers, operand->root);
+        if (slots[i] < 0)
+            return qb_fail_memory();
+        offsets[i] = is_view ? operand->view->offset * (int64_t)qb_dtype_size((qb_dtype)operand->dtype) : 0;
+    }
+    for (int i = 0; i < results; i++) {
+        QB_TRY(qb_buffers_define(e->buffers, v + i, i == 0 ? qb_buffers_overwritten(plan, v) : -1));
+        slots[count + i] = plan->values[v + i].slot;
+    }
+    plan->address_count = plan->address_count > count + results ? plan->address_count : count + results;
+    return QB_OK;
+}
+
 static qb_status emit_call(emitter *e, const qb_unit *unit, const qb_call_step **out)
 {
     qb_plan *plan = e->plan;
@@ -525,23 +547,30 @@ static qb_status emit_call(emitter *e, const qb_unit *unit, const qb_call_step *
     qb_type *types = qb_arena_allocate(plan->memory, (size_t)(count + results) * sizeof *types);
     if (!call || !slots || !offsets || !types)
         return qb_fail_memory();
-    for (int i = 0; i < count; i++) {
-        const qb_plan_value *operand = &plan->values[plan->operands[plan->values[v].operand + i]];
-        bool is_view = operand->role == QB_ROLE_VIEW;
-        slots[i] = qb_buffers_slot(e->buffers, operand->root);
-        if (slots[i] < 0)
-            return qb_fail_memory();
-        offsets[i] = is_view ? operand->view->offset * (int64_t)qb_dtype_size((qb_dtype)operand->dtype) : 0;
+    QB_TRY(address_call(e, v, results, slots, offsets));
+    for (int i = 0; i < count; i++)
         qb_value_type(plan->graph, qb_operand(plan->graph, node, i), &types[i]);
-    }
-    for (int i = 0; i < results; i++) {
-        QB_TRY(qb_buffers_define(e->buffers, v + i, i == 0 ? qb_buffers_overwritten(plan, v) : -1));
-        slots[count + i] = plan->values[v + i].slot;
+    for (int i = 0; i < results; i++)
         qb_value_type(plan->graph, node->result + i, &types[count + i]);
-    }
-    plan->address_count = plan->address_count > count + results ? plan->address_count : count + results;
     *call = (qb_call_step){node->op, node->attributes, count, results, slots, offsets, types};
     *out = call;
+    return QB_OK;
+}
+
+static qb_status emit_region(emitter *e, const qb_unit *unit, const qb_region **out)
+{
+    qb_plan *plan = e->plan;
+    int32_t v = plan->members[unit->first];
+    qb_region *region = plan->values[v].region;
+    int count = region->operand_count, results = region->result_count + 1; /* the workspace, too */
+    int32_t *slots = qb_arena_allocate(plan->memory, (size_t)(count + results) * sizeof *slots);
+    int64_t *offsets = qb_arena_allocate(plan->memory, (size_t)count * sizeof *offsets);
+    if (!slots || !offsets)
+        return qb_fail_memory();
+    QB_TRY(address_call(e, v, results, slots, offsets));
+    region->slot = slots;
+    region->operand_offset = offsets;
+    *out = region;
     return QB_OK;
 }
 
@@ -554,6 +583,7 @@ static qb_status emit_step(emitter *e, const qb_unit *unit, qb_step *step)
     case QB_STEP_KERNEL: return emit_kernel(e, unit, &step->kernel);
     case QB_STEP_DOT: return emit_dot(e, e->plan->members[unit->first], &step->dot);
     case QB_STEP_CALL: return emit_call(e, unit, &step->call);
+    case QB_STEP_REGION: return emit_region(e, unit, &step->region);
     }
     return QB_OK;
 }

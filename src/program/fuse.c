@@ -175,7 +175,10 @@ static qb_status find_components(qb_plan *plan, int32_t *parent)
 
 static qb_step_kind kind_of(const qb_plan_value *value)
 {
-    return value->role == QB_ROLE_DOT ? QB_STEP_DOT : qb_plan_in_kernel(value) ? QB_STEP_KERNEL : QB_STEP_CALL;
+    return value->role == QB_ROLE_DOT      ? QB_STEP_DOT
+           : value->role == QB_ROLE_REGION ? QB_STEP_REGION
+           : qb_plan_in_kernel(value)      ? QB_STEP_KERNEL
+                                           : QB_STEP_CALL;
 }
 
 /* Sorts members by unit: unit_of[v] is the number of v's unit, in order. */

@@ -2,6 +2,7 @@
 #include "program/plan.h"
 
 #include "base/allocate.h"
+#include "program/region.h"
 
 void *qb_plan_scratch(qb_plan *plan, size_t count, size_t size)
 {
@@ -455,24 +456,23 @@ static qb_status read_dot(qb_plan *plan, const qb_node *node)
 
 /* ---- Calls */
 
-static qb_status read_call(qb_plan *plan, const qb_node *node)
+/* The operands as plan values, contiguous. */
+static qb_status read_operands(qb_plan *plan, const qb_node *node, int32_t *operands)
 {
-    if (!node->op->cpu)
-        return qb_fail_unsupported(node->op->name, "cpu", "%s: the device cpu has no kernel for this operation",
-                                   node->op->name);
-    enum { FEW = 8 };
-    int32_t few[FEW], *operands = few;
-    if (node->operand_count > FEW && !(operands = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *operands)))
-        return qb_fail_memory();
     for (int i = 0; i < node->operand_count; i++) {
         operands[i] = operand_value(plan, node, i);
         const qb_plan_value *operand = &plan->values[operands[i]];
         if (operand->role == QB_ROLE_VIEW && !qb_view_is_contiguous(operand->view))
             QB_TRY(materialize(plan, operands[i], operand->view, &operands[i]));
     }
+    return QB_OK;
+}
+
+static qb_status read_results(qb_plan *plan, qb_role role, const qb_node *node, const int32_t *operands)
+{
     for (int i = 0; i < node->result_count; i++) {
         qb_plan_value *value =
-            add_value(plan, i == 0 ? QB_ROLE_CALL : QB_ROLE_RESULT, plan->graph->values[node->result + i].dtype,
+            add_value(plan, i == 0 ? role : QB_ROLE_RESULT, plan->graph->values[node->result + i].dtype,
                       qb_value_size(plan->graph, node->result + i), i == 0 ? node->operand_count : 0);
         if (!value)
             return qb_fail_memory();
@@ -482,6 +482,43 @@ static qb_status read_call(qb_plan *plan, const qb_node *node)
         if (i == 0 && node->operand_count > 0)
             memcpy(plan->operands + value->operand, operands, (size_t)node->operand_count * sizeof *operands);
     }
+    return QB_OK;
+}
+
+static qb_status read_call(qb_plan *plan, const qb_node *node)
+{
+    if (!node->op->cpu)
+        return qb_fail_unsupported(node->op->name, "cpu", "%s: the device cpu has no kernel for this operation",
+                                   node->op->name);
+    enum { FEW = 8 };
+    int32_t few[FEW], *operands = few;
+    if (node->operand_count > FEW && !(operands = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *operands)))
+        return qb_fail_memory();
+    QB_TRY(read_operands(plan, node, operands));
+    return read_results(plan, QB_ROLE_CALL, node, operands);
+}
+
+/* A region's memory is one more result, which nobody reads. */
+static qb_status read_region(qb_plan *plan, const qb_node *node)
+{
+    int32_t *operands = qb_plan_scratch(plan, (size_t)node->operand_count + 1, sizeof *operands);
+    if (!operands)
+        return qb_fail_memory();
+    QB_TRY(read_operands(plan, node, operands));
+    qb_region *region = NULL;
+    qb_status status = qb_region_make(plan->context, node, plan->memory, &region);
+    if (region) {
+        region->next = plan->regions;
+        plan->regions = region;
+    }
+    QB_TRY(status);
+    QB_TRY(read_results(plan, QB_ROLE_REGION, node, operands));
+    plan->values[plan->value_count - node->result_count].region = region;
+    qb_plan_value *workspace = add_value(plan, QB_ROLE_RESULT, QB_BOOL, region->workspace_size, 0);
+    if (!workspace)
+        return qb_fail_memory();
+    workspace->node = node;
+    workspace->stored = workspace->anchored = true;
     return QB_OK;
 }
 
@@ -498,6 +535,8 @@ static qb_status read_node(qb_plan *plan, const qb_node *node)
         return read_reduction(plan, node);
     if (op == &qb_op_dot)
         return read_dot(plan, node);
+    if (op->flags & QB_OP_REGION)
+        return read_region(plan, node);
     return read_call(plan, node);
 }
 
@@ -586,9 +625,9 @@ qb_status qb_plan_read_graph(qb_plan *plan)
 
 /* ---- The whole */
 
-qb_status qb_plan_make(qb_plan *plan, const qb_graph *graph, qb_arena *memory)
+qb_status qb_plan_make(qb_plan *plan, qb_context *context, const qb_graph *graph, qb_arena *memory)
 {
-    *plan = (qb_plan){.graph = graph, .memory = memory};
+    *plan = (qb_plan){.context = context, .graph = graph, .memory = memory};
     QB_TRY(qb_plan_read_graph(plan));
     QB_TRY(qb_plan_fuse(plan));
     return qb_plan_emit(plan);
@@ -596,6 +635,7 @@ qb_status qb_plan_make(qb_plan *plan, const qb_graph *graph, qb_arena *memory)
 
 void qb_plan_end(qb_plan *plan)
 {
+    qb_regions_release(plan->regions);
     qb_free(plan->values);
     qb_free(plan->operands);
     qb_free(plan->slots);

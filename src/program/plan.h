@@ -25,7 +25,8 @@ typedef enum qb_role {
     QB_ROLE_REDUCE,
     QB_ROLE_DOT,
     QB_ROLE_CALL,  /* an op with a kernel of its own */
-    QB_ROLE_RESULT /* a further result of the call before it */
+    QB_ROLE_REGION, /* a call that runs programs; its last further result is its workspace */
+    QB_ROLE_RESULT  /* a further result of the call or region before it */
 } qb_role;
 
 typedef struct qb_plan_value {
@@ -49,6 +50,7 @@ typedef struct qb_plan_value {
         const qb_view *view; /* VIEW, COPY: what is read */
         qb_product *dot;
         const struct qb_reduction_split *split; /* REDUCE */
+        struct qb_region *region;
         qb_tensor *constant;
         int32_t input;
     };
@@ -59,7 +61,7 @@ typedef struct qb_reduction_split {
     int64_t outer, extent, inner;
 } qb_reduction_split;
 
-typedef enum qb_step_kind { QB_STEP_KERNEL, QB_STEP_DOT, QB_STEP_CALL } qb_step_kind;
+typedef enum qb_step_kind { QB_STEP_KERNEL, QB_STEP_DOT, QB_STEP_CALL, QB_STEP_REGION } qb_step_kind;
 
 typedef struct qb_call_step {
     const qb_op *op;
@@ -76,6 +78,7 @@ typedef struct qb_step {
         const qb_kernel *kernel;
         const qb_product *dot;
         const qb_call_step *call;
+        const struct qb_region *region;
     };
 } qb_step;
 
@@ -111,6 +114,7 @@ typedef struct qb_unit {
 } qb_unit;
 
 typedef struct qb_plan {
+    qb_context *context;
     const qb_graph *graph;
     qb_arena *memory; /* the program's: for what outlives planning */
     qb_arena scratch; /* for the rest */
@@ -128,6 +132,7 @@ typedef struct qb_plan {
 
     /* results */
     qb_step *steps; /* one for each unit */
+    struct qb_region *regions; /* a list: their programs are released by qb_plan_end, unless the program takes them */
     qb_slot *slots;
     int32_t slot_count, slot_capacity;
     qb_output *outputs;
@@ -138,7 +143,7 @@ typedef struct qb_plan {
 } qb_plan;
 
 /* Makes the plan; `memory` receives what the program keeps. End with qb_plan_end, also after a failure. */
-qb_status qb_plan_make(qb_plan *plan, const qb_graph *graph, qb_arena *memory);
+qb_status qb_plan_make(qb_plan *plan, qb_context *context, const qb_graph *graph, qb_arena *memory);
 void qb_plan_end(qb_plan *plan);
 
 /* ---- Stages */

@@ -119,9 +119,30 @@ static qb_status keep_inputs(qb_program *program, const qb_graph *graph)
     return QB_OK;
 }
 
-static qb_status keep_plan(qb_program *program, const qb_plan *plan, qb_graph *graph)
+/* The outputs that are an input, a constant or another output: qb_run hands out that tensor, qb_frame_run copies. */
+static qb_status keep_copies(qb_program *program, const qb_plan *plan, int32_t output_count)
 {
+    qb_output_copy *copies = qb_arena_allocate(&program->memory, (size_t)output_count * sizeof *copies);
+    if (!copies)
+        return qb_fail_memory();
+    for (int32_t i = 0; i < output_count; i++) {
+        const qb_output *output = &plan->outputs[i];
+        int64_t bytes = (int64_t)qb_dtype_size(output->dtype);
+        for (int k = 0; k < output->rank; k++)
+            bytes *= output->shape[k];
+        if (output->kind != QB_OUTPUT_FRESH)
+            copies[program->copy_count++] = (qb_output_copy){i, bytes};
+    }
+    program->copies = copies;
+    return QB_OK;
+}
+
+static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
+{
+    program->regions = plan->regions;
+    plan->regions = NULL;
     QB_TRY(keep_inputs(program, graph));
+    QB_TRY(keep_copies(program, plan, graph->output_count));
     QB_TRY(keep_slots(program, plan));
     program->outputs = plan->outputs;
     for (int i = 0; i < graph->output_count; i++, program->output_count++)
@@ -142,16 +163,17 @@ static qb_status keep_plan(qb_program *program, const qb_plan *plan, qb_graph *g
     return QB_OK;
 }
 
-static qb_status make_program(qb_graph *graph, qb_program **out)
+qb_status qb_program_make(qb_context *context, qb_graph *graph, qb_program **out)
 {
     qb_program *program = qb_allocate_zeroed(1, sizeof *program);
     if (!program)
         return qb_fail_memory();
     atomic_init(&program->references, 1);
+    program->context = context;
     for (int i = 0; i < QB_SPARE_FRAMES; i++)
         atomic_init(&program->spare[i], NULL);
     qb_plan plan;
-    qb_status status = qb_plan_make(&plan, graph, &program->memory);
+    qb_status status = qb_plan_make(&plan, context, graph, &program->memory);
     if (status == QB_OK)
         status = keep_plan(program, &plan, graph);
     qb_plan_end(&plan);
@@ -165,13 +187,17 @@ static qb_status make_program(qb_graph *graph, qb_program **out)
 
 qb_status qb_compile(qb_context *context, const qb_graph *graph, const char *device_name, qb_program **out)
 {
-    (void)context;
     QB_TRY(qb_device_check(device_name));
     qb_graph *optimized;
     QB_TRY(qb_optimize(graph, &optimized));
-    qb_status status = make_program(optimized, out);
+    qb_status status = qb_program_make(context, optimized, out);
     qb_graph_release(optimized);
     return status;
+}
+
+bool qb_program_has_loops(const qb_program *program)
+{
+    return program->regions != NULL;
 }
 
 qb_program *qb_program_retain(qb_program *program)
@@ -193,6 +219,7 @@ void qb_program_release(qb_program *program)
     for (int32_t i = 0; i < program->output_count; i++)
         if (program->outputs[i].kind == QB_OUTPUT_CONSTANT)
             qb_tensor_release(program->outputs[i].constant);
+    qb_regions_release(program->regions);
     qb_graph_release(program->graph);
     qb_arena_free(&program->memory);
     qb_free(program);
@@ -212,11 +239,8 @@ static void set_registers(const qb_kernel *kernel, char **registers, char *scrat
         registers[kernel->reductions[i].stack] = stack;
 }
 
-static qb_frame *make_frame(const qb_program *program)
+qb_frame *qb_frame_set_up(const qb_program *program, char *memory)
 {
-    char *memory = qb_allocate_aligned((size_t)program->frame_size);
-    if (!memory)
-        return NULL;
     qb_frame *frame = (qb_frame *)(void *)memory;
     frame->registers = frame->slots + program->slot_count;
     frame->addresses = (void **)(frame->registers + program->register_count);
@@ -243,7 +267,8 @@ static qb_frame *take_frame(qb_program *program)
         if (frame)
             return frame;
     }
-    return make_frame(program);
+    char *memory = qb_allocate_aligned((size_t)program->frame_size);
+    return memory ? qb_frame_set_up(program, memory) : NULL;
 }
 
 static void give_frame_back(qb_program *program, qb_frame *frame)
@@ -315,7 +340,7 @@ static void run_call(const qb_call_step *call, const qb_frame *frame)
                   results);
 }
 
-static void run_steps(const qb_program *program, qb_frame *frame)
+static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_state *state)
 {
     const qb_step *end = program->steps + program->step_count;
     for (const qb_step *step = program->steps; step < end; step++) {
@@ -325,8 +350,43 @@ static void run_steps(const qb_program *program, qb_frame *frame)
             break;
         case QB_STEP_DOT: qb_product_run(step->dot, frame->slots); break;
         case QB_STEP_CALL: run_call(step->call, frame); break;
+        case QB_STEP_REGION: QB_TRY(qb_region_run(step->region, frame->slots, frame->addresses, state)); break;
         }
     }
+    return QB_OK;
+}
+
+qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *inputs, char *const *outputs,
+                       qb_run_state *state)
+{
+    for (int32_t i = 0; i < program->moving_input_count; i++)
+        frame->slots[program->moving_inputs[i].slot] = inputs[program->moving_inputs[i].index];
+    for (int32_t i = 0; i < program->moving_output_count; i++)
+        frame->slots[program->moving_outputs[i].slot] = outputs[program->moving_outputs[i].index];
+    QB_TRY(run_steps(program, frame, state));
+    for (int32_t i = 0; i < program->copy_count; i++) {
+        const qb_output *output = &program->outputs[program->copies[i].output];
+        const void *source = output->kind == QB_OUTPUT_INPUT      ? inputs[output->index]
+                             : output->kind == QB_OUTPUT_CONSTANT ? output->constant->data
+                                                                  : outputs[output->index];
+        memcpy(outputs[program->copies[i].output], source, (size_t)program->copies[i].bytes);
+    }
+    return QB_OK;
+}
+
+static qb_status run_on(qb_program *program, qb_tensor *const *inputs, qb_tensor *const *outputs)
+{
+    qb_frame *frame = take_frame(program);
+    if (!frame)
+        return qb_fail_memory();
+    for (int32_t i = 0; i < program->moving_input_count; i++)
+        frame->slots[program->moving_inputs[i].slot] = inputs[program->moving_inputs[i].index]->data;
+    for (int32_t i = 0; i < program->moving_output_count; i++)
+        frame->slots[program->moving_outputs[i].slot] = outputs[program->moving_outputs[i].index]->data;
+    qb_run_state state = {.context = program->context, .patience = 1, .stride = 1};
+    qb_status status = run_steps(program, frame, &state);
+    give_frame_back(program, frame);
+    return status;
 }
 
 qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outputs)
@@ -337,20 +397,14 @@ qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outp
     if (program->output_count > FEW && !(made = qb_allocate((size_t)program->output_count * sizeof *made)))
         return qb_fail_memory();
     qb_status status = make_outputs(program, inputs, made);
-    qb_frame *frame = status == QB_OK ? take_frame(program) : NULL;
-    if (frame) {
-        for (int32_t i = 0; i < program->moving_input_count; i++)
-            frame->slots[program->moving_inputs[i].slot] = inputs[program->moving_inputs[i].index]->data;
-        for (int32_t i = 0; i < program->moving_output_count; i++)
-            frame->slots[program->moving_outputs[i].slot] = made[program->moving_outputs[i].index]->data;
-        run_steps(program, frame);
-        give_frame_back(program, frame);
-        for (int32_t i = 0; i < program->output_count; i++)
-            outputs[i] = made[i];
-    } else if (status == QB_OK) {
-        for (int32_t i = 0; i < program->output_count; i++)
-            qb_tensor_release(made[i]);
-        status = qb_fail_memory();
+    if (status == QB_OK) {
+        status = run_on(program, inputs, made);
+        for (int32_t i = 0; i < program->output_count; i++) {
+            if (status == QB_OK)
+                outputs[i] = made[i];
+            else
+                qb_tensor_release(made[i]);
+        }
     }
     if (made != few)
         qb_free(made);

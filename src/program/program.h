@@ -9,6 +9,7 @@
 
 #include "functions/function.h"
 #include "program/plan.h"
+#include "program/region.h"
 
 enum { QB_SPARE_FRAMES = 8 };
 
@@ -19,8 +20,15 @@ typedef struct qb_moving_slot {
     int32_t slot, index;
 } qb_moving_slot;
 
+/* An output of a region's program that no step writes: it is copied. */
+typedef struct qb_output_copy {
+    int32_t output;
+    int64_t bytes;
+} qb_output_copy;
+
 struct qb_program {
     _Atomic int64_t references;
+    qb_context *context;
     qb_arena memory; /* everything below, and all that steps point to */
     qb_graph *graph; /* kept for the attributes of its calls; NULL without */
     int32_t input_count, output_count, step_count, slot_count;
@@ -30,11 +38,28 @@ struct qb_program {
     const qb_step *steps;
     const qb_slot *slots;
     const qb_moving_slot *moving_inputs, *moving_outputs;
+    const qb_output_copy *copies;
+    int32_t copy_count;
+    qb_region *regions;
     int64_t register_count;
     int64_t scratch_offset, arena_offset, frame_size; /* bytes, in a frame */
     int64_t arena_size;
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
 };
+
+/* Whether it may run long whatever its size is. */
+bool qb_program_has_loops(const qb_program *program);
+
+/* Compiles a graph that is optimized already. */
+qb_status qb_program_make(qb_context *context, qb_graph *graph, qb_program **out);
+
+/* ---- Running a program as a part of another (region.c): memory is the caller's */
+
+/* Makes a frame in `memory` of program->frame_size bytes, aligned to 64. */
+qb_frame *qb_frame_set_up(const qb_program *program, char *memory);
+/* Runs on inputs of the program's types, writing the outputs where they are wanted; the two must not overlap. */
+qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *inputs, char *const *outputs,
+                       qb_run_state *state);
 
 /* An eager call: looks the program up by (function, parameters, dtypes, shapes and weakness of operands), builds and
  * compiles it on a miss, and runs it. `operand[i]` may be NULL (absent). Safe from any thread. */
@@ -48,5 +73,7 @@ typedef struct qb_eager_cache qb_eager_cache;
 qb_status qb_eager_cache_create(qb_eager_cache **out);
 void qb_eager_cache_destroy(qb_eager_cache *cache);
 qb_eager_cache *qb_context_eager_cache(qb_context *context);
+/* Asks the host whether a run is to go on; QB_OK where nobody is to be asked. */
+qb_status qb_context_poll(const qb_context *context);
 
 #endif

@@ -117,6 +117,26 @@ static void add_call(qb_text *text, const qb_program *program, const qb_call_ste
     qb_text_add(text, "\n");
 }
 
+static void add_program(qb_text *text, const qb_program *program);
+
+static void add_region(qb_text *text, const qb_program *program, const qb_region *region)
+{
+    qb_text_add(text, "%s", region->op->name);
+    if (region->op == &qb_op_loop && region->capacity >= 0)
+        qb_text_add(text, " of %s%lld iterations", region->counted || region->tested ? "at most " : "",
+                    (long long)region->capacity);
+    for (int i = 0; i < region->operand_count + region->result_count; i++) {
+        qb_text_add(text, "%s", i == region->operand_count ? " -> " : i ? ", " : " ");
+        add_slot(text, program, region->slot[i]);
+    }
+    qb_text_add(text, "\n");
+    for (int i = 0; i < region->program_count; i++) {
+        qb_text_add(text, "begin ");
+        add_program(text, region->programs[i]);
+        qb_text_add(text, "end\n");
+    }
+}
+
 static void add_outputs(qb_text *text, const qb_program *program)
 {
     for (int i = 0; i < program->output_count; i++) {
@@ -132,9 +152,8 @@ static void add_outputs(qb_text *text, const qb_program *program)
     }
 }
 
-qb_status qb_program_text(const qb_program *program, char **out)
+static void add_program(qb_text *text, const qb_program *program)
 {
-    qb_text text = {0};
     int kernels = 0, instructions = 0;
     for (int32_t i = 0; i < program->step_count; i++) {
         if (program->steps[i].kind != QB_STEP_KERNEL)
@@ -142,22 +161,29 @@ qb_status qb_program_text(const qb_program *program, char **out)
         kernels++;
         instructions += program->steps[i].kernel->instruction_count;
     }
-    qb_text_add(&text, "program for cpu (%s): %d steps, %d kernels, %d instructions, %lld bytes of buffers\n",
+    qb_text_add(text, "program for cpu (%s): %d steps, %d kernels, %d instructions, %lld bytes of buffers\n",
                 qb_lane_instruction_set(), (int)program->step_count, kernels, instructions,
                 (long long)program->arena_size);
     for (int32_t i = 0; i < program->step_count; i++) {
         const qb_step *step = &program->steps[i];
-        qb_text_add(&text, "%3d: ", (int)i);
+        qb_text_add(text, "%3d: ", (int)i);
         switch (step->kind) {
-        case QB_STEP_KERNEL: add_kernel(&text, program, step->kernel); break;
-        case QB_STEP_DOT: add_dot(&text, program, step->dot); break;
-        case QB_STEP_CALL: add_call(&text, program, step->call); break;
+        case QB_STEP_KERNEL: add_kernel(text, program, step->kernel); break;
+        case QB_STEP_DOT: add_dot(text, program, step->dot); break;
+        case QB_STEP_CALL: add_call(text, program, step->call); break;
+        case QB_STEP_REGION: add_region(text, program, step->region); break;
         }
     }
     for (int32_t i = 0; i < program->slot_count; i++)
         if (program->slots[i].kind == QB_SLOT_ARENA)
-            qb_text_add(&text, "buffer%d : %s[%lld] at %lld\n", (int)i, qb_dtype_name(program->slots[i].dtype),
+            qb_text_add(text, "buffer%d : %s[%lld] at %lld\n", (int)i, qb_dtype_name(program->slots[i].dtype),
                         (long long)program->slots[i].count, (long long)program->slots[i].offset);
-    add_outputs(&text, program);
+    add_outputs(text, program);
+}
+
+qb_status qb_program_text(const qb_program *program, char **out)
+{
+    qb_text text = {0};
+    add_program(&text, program);
     return qb_text_take(&text, out);
 }

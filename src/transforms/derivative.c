@@ -2,6 +2,7 @@
 #include "transforms/transforms.h"
 
 #include "base/allocate.h"
+#include "graph/replay.h"
 
 /* A graph under construction: the source's inputs, tangents for some of them, and the two lists of outputs. */
 typedef struct work {
@@ -67,9 +68,9 @@ static qb_status input_like(work *w, qb_value value, qb_value *out)
     return qb_graph_input_like(w->graph, NULL, w->source, value, out);
 }
 
-static qb_status forward(work *w)
+static qb_status forward(work *w, qb_forward mode)
 {
-    return qb_jvp(w->source, w->graph, w->graph->inputs, w->tangents, w->primals_out, w->tangents_out);
+    return qb_jvp(w->source, w->graph, mode, w->graph->inputs, w->tangents, w->primals_out, w->tangents_out);
 }
 
 static qb_status add_output(work *w, qb_value value, qb_value like_in_source)
@@ -91,32 +92,23 @@ static qb_status add_primal_outputs(work *w)
 /* The finished graph without the inputs in [first, first + count), which nothing needs any more. */
 static qb_status without_inputs(const qb_graph *graph, int first, int count, qb_graph **out)
 {
-    qb_graph *target = NULL;
-    QB_TRY(qb_graph_create(&target));
-    qb_value *arguments = qb_allocate((size_t)(graph->input_count + graph->output_count) * sizeof *arguments);
-    qb_status status = arguments ? QB_OK : qb_fail_memory();
-    for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
-        arguments[i] = QB_NONE;
-        if (i < first || i >= first + count)
-            status = qb_graph_input_like(target, graph->input_names[i], graph, graph->inputs[i], &arguments[i]);
-    }
-    qb_value *outputs = arguments ? arguments + graph->input_count : NULL;
-    if (status == QB_OK)
-        status = qb_inline(graph, target, arguments, outputs);
-    for (int i = 0; status == QB_OK && i < graph->output_count; i++)
-        status = qb_graph_output(target, outputs[i]);
-    qb_free(arguments);
-    if (status == QB_OK)
-        *out = target;
-    else
-        qb_graph_release(target);
+    int *order = qb_allocate((size_t)(graph->input_count + graph->output_count) * sizeof *order);
+    if (!order)
+        return qb_fail_memory();
+    int *outputs = order + graph->input_count, inputs = graph->input_count - count;
+    for (int i = 0; i < inputs; i++)
+        order[i] = i < first ? i : i + count;
+    for (int i = 0; i < graph->output_count; i++)
+        outputs[i] = i;
+    qb_status status = qb_graph_rearrange(graph, inputs, order, graph->output_count, outputs, out);
+    qb_free(order);
     return status;
 }
 
 /* Forward mode along the tangent inputs, and its transpose on w->cotangents. */
 static qb_status reverse(work *w, int wrt_count)
 {
-    QB_TRY(forward(w));
+    QB_TRY(forward(w, QB_FORWARD_SEPARATE));
     return qb_transpose(w->graph, wrt_count, w->linear, w->source->output_count, w->tangents_out, w->cotangents,
                         w->gradients);
 }
@@ -155,13 +147,33 @@ static qb_status check_scalar_output(const qb_graph *graph)
     return QB_OK;
 }
 
+/* Whether a node of the graph, or of a graph in it, has no forward derivative. */
+static bool is_reverse_only(const qb_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const qb_node *node = &graph->nodes[n];
+        if (node->op->flags & QB_OP_REVERSE_ONLY)
+            return true;
+        for (int i = 0; (node->op->flags & QB_OP_REGION) && i < node->op->attribute_count; i++) {
+            const qb_attribute *attribute = &node->attributes[i];
+            if (attribute->kind == QB_ATTRIBUTE_GRAPH && attribute->graph && is_reverse_only(attribute->graph))
+                return true;
+            for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
+                if (is_reverse_only(attribute->graphs[k]))
+                    return true;
+        }
+    }
+    return false;
+}
+
 static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
-    if (by && by->rank == 0) { /* forward costs less than reverse, and nested derivatives share their streams */
+    if (by && by->rank == 0 &&
+        !is_reverse_only(w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
-        QB_TRY(forward(w));
+        QB_TRY(forward(w, QB_FORWARD_TOGETHER));
         QB_TRY(add_primal_outputs(w));
         QB_TRY(add_output(w, qb_convert(w->graph, w->tangents_out[0], by->dtype), w->source->inputs[wrt[0]]));
         *out = qb_graph_retain(w->graph);
@@ -186,10 +198,10 @@ qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt
     return status;
 }
 
-static qb_status jvp(work *w, int wrt_count, const int *wrt, qb_graph **out)
+static qb_status jvp(work *w, qb_forward mode, int wrt_count, const int *wrt, qb_graph **out)
 {
     QB_TRY(tangent_inputs(w, wrt_count, wrt));
-    QB_TRY(forward(w));
+    QB_TRY(forward(w, mode));
     QB_TRY(add_primal_outputs(w));
     for (int i = 0; i < w->source->output_count; i++)
         if (qb_dtype_is_floating(w->source->values[w->source->outputs[i]].dtype))
@@ -198,14 +210,24 @@ static qb_status jvp(work *w, int wrt_count, const int *wrt, qb_graph **out)
     return QB_OK;
 }
 
-qb_status qb_graph_jvp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+static qb_status whole_jvp(const qb_graph *graph, qb_forward mode, int wrt_count, const int *wrt, qb_graph **out)
 {
     work w;
     qb_status status = begin(&w, graph, wrt_count, wrt);
     if (status == QB_OK)
-        status = jvp(&w, wrt_count, wrt, out);
+        status = jvp(&w, mode, wrt_count, wrt, out);
     end(&w);
     return status;
+}
+
+qb_status qb_graph_jvp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+{
+    return whole_jvp(graph, QB_FORWARD_TOGETHER, wrt_count, wrt, out);
+}
+
+qb_status qb_graph_linearize(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+{
+    return whole_jvp(graph, QB_FORWARD_SEPARATE, wrt_count, wrt, out);
 }
 
 /* The tangent inputs come before the cotangent inputs, so that dropping them leaves the order of the result. */

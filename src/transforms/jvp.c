@@ -8,6 +8,7 @@ typedef struct walk {
     qb_replay replay;
     qb_value *tangent;          /* of each value of the source */
     qb_value *operand_tangents; /* scratch for the node at hand */
+    qb_forward forward;
 } walk;
 
 /* The tangents of a node's operands; false when all are zero, or the op has no derivative. */
@@ -38,7 +39,8 @@ static qb_status visit(walk *w, const qb_node *node)
                     .operand = w->replay.operands,
                     .result = &w->replay.map[node->result],
                     .tangent = w->operand_tangents,
-                    .result_tangent = &w->tangent[node->result]};
+                    .result_tangent = &w->tangent[node->result],
+                    .forward = w->forward};
     node->op->jvp(&rule);
     return qb_graph_take_status(target);
 }
@@ -46,7 +48,6 @@ static qb_status visit(walk *w, const qb_node *node)
 static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const qb_value *primals,
                        const qb_value *tangents)
 {
-    *w = (walk){0};
     QB_TRY(qb_replay_begin(&w->replay, source, target, primals, source->output_count, source->outputs));
     size_t count = (size_t)source->value_count;
     w->tangent = qb_allocate(count * sizeof *w->tangent);
@@ -60,10 +61,10 @@ static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const 
     return QB_OK;
 }
 
-qb_status qb_jvp(const qb_graph *source, qb_graph *target, const qb_value *primals, const qb_value *tangents,
-                 qb_value *primals_out, qb_value *tangents_out)
+qb_status qb_jvp(const qb_graph *source, qb_graph *target, qb_forward forward, const qb_value *primals,
+                 const qb_value *tangents, qb_value *primals_out, qb_value *tangents_out)
 {
-    walk w;
+    walk w = {.forward = forward};
     qb_status status = begin(&w, source, target, primals, tangents);
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&w.replay, n)) >= 0;)
         status = visit(&w, &source->nodes[n]);

@@ -103,26 +103,20 @@ static qb_status finish(walk *w, int early_outputs)
 /* The late inputs come first while the walk runs, since residuals are found on the way; callers want them last. */
 static qb_status reorder_inputs(walk *w, int late_count)
 {
-    qb_graph *ordered = NULL;
-    QB_TRY(qb_graph_create(&ordered));
     int count = w->late->input_count, residuals = count - late_count;
-    qb_value *arguments = qb_allocate((size_t)(count + w->late->output_count) * sizeof *arguments);
-    qb_status status = arguments ? QB_OK : qb_fail_memory();
-    for (int i = 0; status == QB_OK && i < count; i++) {
-        int from = i < residuals ? late_count + i : i - residuals;
-        status =
-            qb_graph_input_like(ordered, w->late->input_names[from], w->late, w->late->inputs[from], &arguments[from]);
-    }
-    qb_value *outputs = arguments ? arguments + count : NULL;
-    if (status == QB_OK)
-        status = qb_inline(w->late, ordered, arguments, outputs);
-    for (int i = 0; status == QB_OK && i < w->late->output_count; i++)
-        status = qb_graph_output(ordered, outputs[i]);
-    qb_free(arguments);
-    if (status != QB_OK) {
-        qb_graph_release(ordered);
+    int *order = qb_allocate((size_t)(count + w->late->output_count) * sizeof *order);
+    if (!order)
+        return qb_fail_memory();
+    int *outputs = order + count;
+    for (int i = 0; i < count; i++)
+        order[i] = i < residuals ? late_count + i : i - residuals;
+    for (int i = 0; i < w->late->output_count; i++)
+        outputs[i] = i;
+    qb_graph *ordered = NULL;
+    qb_status status = qb_graph_rearrange(w->late, count, order, w->late->output_count, outputs, &ordered);
+    qb_free(order);
+    if (status != QB_OK)
         return status;
-    }
     qb_graph_release(w->late);
     w->late = ordered;
     return QB_OK;

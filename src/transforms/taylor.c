@@ -112,7 +112,8 @@ static qb_value emit(walk *w, const qb_node *node, qb_value *operands, const int
     qb_value result = QB_FAILED;
     if (count) {
         bool result_mapped;
-        qb_status status = qb_batch_node(w->target, node, operands, mapped, w->directions, &result, &result_mapped);
+        qb_status status =
+            qb_batch_node(w->target, node, operands, mapped, w->directions, QB_NONE, &result, &result_mapped);
         if (status != QB_OK)
             result = qb_graph_fail(w->target, status);
     } else {

@@ -11,8 +11,11 @@
 
 /* Forward mode: writes `source` into `target` with, beside each value, its tangent. tangents[i] belongs to input i and
  * may be QB_NONE (zero); output tangents are QB_NONE where zero. Each costs about what its primal costs. */
-qb_status qb_jvp(const qb_graph *source, qb_graph *target, const qb_value *primals, const qb_value *tangents,
-                 qb_value *primals_out, qb_value *tangents_out);
+qb_status qb_jvp(const qb_graph *source, qb_graph *target, qb_forward forward, const qb_value *primals,
+                 const qb_value *tangents, qb_value *primals_out, qb_value *tangents_out);
+
+/* qb_graph_jvp such that the result can be split at its tangents: no primal depends on one. */
+qb_status qb_graph_linearize(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 
 /* Transposes the part of `graph` that leads linearly from the values `linear` to the values `outputs`: given a
  * cotangent for each output (QB_NONE: zero), appends to the same graph the cotangent of each linear value (QB_NONE:
@@ -26,10 +29,15 @@ qb_status qb_transpose(qb_graph *graph, int linear_count, const qb_value *linear
 qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped, int64_t size,
                   qb_value *outputs, bool *outputs_mapped);
 
+/* The same where only the examples of which `active`, bool[size], is true count: loops run for them only (what the others
+ * get is unspecified). A loop is batched then even if nothing that it reads is mapped. */
+qb_status qb_vmap_active(const qb_graph *source, qb_graph *target, qb_value active, const qb_value *arguments,
+                         const bool *mapped, int64_t size, qb_value *outputs, bool *outputs_mapped);
+
 /* One step of it: the node on operands of which some (at least one) have the axis. Elementwise operands that lack it are broadcast, in
  * place. results_mapped tells which results have the axis. */
 qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands, const bool *mapped, int64_t size,
-                        qb_value *results, bool *results_mapped);
+                        qb_value active, qb_value *results, bool *results_mapped);
 
 /* Splits a graph at what can be known early: `early` computes outputs [0, early_outputs) and the residuals from the
  * inputs not marked late; `late` has the residuals and the late inputs as inputs, and computes the other outputs.

@@ -9,10 +9,11 @@ typedef struct walk {
     bool *mapped;         /* of each value of the source */
     bool *operand_mapped; /* scratch for the node at hand */
     int64_t size;
+    qb_value active; /* QB_NONE, or which examples count */
 } walk;
 
 qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands, const bool *mapped, int64_t size,
-                        qb_value *results, bool *results_mapped)
+                        qb_value active, qb_value *results, bool *results_mapped)
 {
     for (int i = 0; i < node->result_count; i++)
         results_mapped[i] = true;
@@ -33,6 +34,7 @@ qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands
                     .operand = operands,
                     .mapped = mapped,
                     .batch_size = size,
+                    .active = active,
                     .batched_result = results,
                     .result_mapped = results_mapped};
     node->op->batch(&rule);
@@ -46,16 +48,14 @@ static qb_status visit(walk *w, const qb_node *node)
         w->operand_mapped[i] = w->mapped[qb_operand(w->replay.source, node, i)];
         any = any || w->operand_mapped[i];
     }
-    if (any)
-        return qb_batch_node(w->replay.target, node, w->replay.operands, w->operand_mapped, w->size,
+    if (any || (w->active != QB_NONE && (node->op->flags & QB_OP_REGION)))
+        return qb_batch_node(w->replay.target, node, w->replay.operands, w->operand_mapped, w->size, w->active,
                              &w->replay.map[node->result], &w->mapped[node->result]);
     return qb_replay_copy(&w->replay, node) ? QB_OK : qb_graph_take_status(w->replay.target);
 }
 
-static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped,
-                       int64_t size)
+static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped)
 {
-    *w = (walk){.size = size};
     QB_TRY(qb_replay_begin(&w->replay, source, target, arguments, source->output_count, source->outputs));
     w->mapped = qb_allocate_zeroed((size_t)source->value_count, sizeof *w->mapped);
     w->operand_mapped = qb_allocate((size_t)w->replay.widest * sizeof *w->operand_mapped);
@@ -69,8 +69,14 @@ static qb_status begin(walk *w, const qb_graph *source, qb_graph *target, const 
 qb_status qb_vmap(const qb_graph *source, qb_graph *target, const qb_value *arguments, const bool *mapped, int64_t size,
                   qb_value *outputs, bool *outputs_mapped)
 {
-    walk w;
-    qb_status status = begin(&w, source, target, arguments, mapped, size);
+    return qb_vmap_active(source, target, QB_NONE, arguments, mapped, size, outputs, outputs_mapped);
+}
+
+qb_status qb_vmap_active(const qb_graph *source, qb_graph *target, qb_value active, const qb_value *arguments,
+                         const bool *mapped, int64_t size, qb_value *outputs, bool *outputs_mapped)
+{
+    walk w = {.size = size, .active = active};
+    qb_status status = begin(&w, source, target, arguments, mapped);
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&w.replay, n)) >= 0;)
         status = visit(&w, &source->nodes[n]);
     for (int i = 0; status == QB_OK && i < source->output_count; i++) {

@@ -1,0 +1,304 @@
+/* Loops with less in them: results that nobody uses are dropped with all that only they need; carries that do not change
+ * become constants; what depends on constants alone is computed once, before the loop; no loop is left where it runs not
+ * more than once. */
+#include "control/control.h"
+#include "passes/pipeline.h"
+#include "transforms/transforms.h"
+
+/* ---- What is needed */
+
+/* needed[i]: input i of the body. A carry is needed where its result is, where the condition reads it, or where a needed
+ * output of the body does: repeated until none is added. */
+static qb_status find_needed(const qb_loop *loop, const bool *used, bool *outputs, bool *needed, qb_scratch *scratch)
+{
+    const qb_graph *body = loop->body;
+    int first = 1 + loop->consts;
+    bool *values = qb_scratch_take(scratch, body->value_count, sizeof *values);
+    bool *tested = qb_scratch_take(scratch, loop->condition ? loop->condition->value_count : 1, sizeof *tested);
+    if (scratch->failed)
+        return qb_fail_memory();
+    memcpy(outputs, used, (size_t)body->output_count * sizeof *outputs);
+    if (loop->condition)
+        QB_TRY(qb_mark_needed(loop->condition, NULL, tested));
+    for (int i = 0; loop->condition && i < loop->carries; i++)
+        outputs[i] = outputs[i] || tested[loop->condition->inputs[first + i]];
+    for (bool changed = true; changed;) {
+        changed = false;
+        QB_TRY(qb_mark_needed(body, outputs, values));
+        for (int i = 0; i < loop->carries; i++) {
+            bool reads = values[body->inputs[first + i]];
+            changed = changed || (reads && !outputs[i]);
+            outputs[i] = outputs[i] || reads;
+        }
+    }
+    for (int i = 0; i < body->input_count; i++)
+        needed[i] = values[body->inputs[i]] || (loop->condition && i < first && tested[loop->condition->inputs[i]]) ||
+                    (i >= first && i < first + loop->carries && outputs[i - first]);
+    return QB_OK;
+}
+
+qb_status qb_loop_needs(const qb_node *node, const bool *used, bool *needed)
+{
+    qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
+    qb_scratch scratch = {0};
+    bool *outputs = qb_scratch_take(&scratch, loop.body->output_count, sizeof *outputs);
+    bool *inputs = qb_scratch_take(&scratch, loop.body->input_count, sizeof *inputs);
+    qb_status status = scratch.failed ? qb_fail_memory() : find_needed(&loop, used, outputs, inputs, &scratch);
+    int first = node->operand_count - qb_loop_operands(&loop);
+    for (int i = first; status == QB_OK && i < node->operand_count; i++)
+        needed[i] = inputs[1 + i - first];
+    qb_arena_free(&scratch.arena);
+    return status;
+}
+
+/* ---- The smaller loop */
+
+typedef struct refinement {
+    qb_rule *rule;
+    qb_loop loop;
+    bool *outputs, *needed;     /* of the body */
+    bool *fixed;                /* of each carry: the body hands it on unchanged */
+    qb_graph *body, *condition; /* optimized */
+    qb_loop small;
+    qb_value *operands;
+    int *kept_inputs; /* of the small body, in terms of the body's */
+} refinement;
+
+/* A number, or one repeated: made again in the body rather than handed in. */
+static bool is_remade(const qb_graph *graph, qb_value value)
+{
+    const qb_node *node = qb_node_of(graph, value);
+    if (node->op == &qb_op_broadcast)
+        node = qb_node_of(graph, qb_operand(graph, node, 0));
+    return node->op == &qb_op_constant && node->attributes[0].tensor->rank == 0;
+}
+
+static qb_value remake(const qb_graph *from, qb_value value, qb_graph *graph)
+{
+    const qb_node *node = qb_node_of(from, value), *number = node;
+    if (node->op == &qb_op_broadcast)
+        number = qb_node_of(from, qb_operand(from, node, 0));
+    qb_value made;
+    qb_status status = qb_graph_constant(graph, number->attributes[0].tensor, &made);
+    if (status != QB_OK)
+        return qb_graph_fail(graph, status);
+    return number == node ? made : qb_emit(graph, node->op, 1, &made, node->attributes);
+}
+
+/* Writes `source` (the body or the condition) with the kept inputs; others are constants, or not needed. */
+static qb_status write_small(const refinement *f, const qb_graph *source, const bool *wanted, qb_scratch *scratch,
+                             qb_graph **out)
+{
+    qb_value *arguments = qb_scratch_values(scratch, f->loop.body->input_count);
+    int *inputs = qb_scratch_take(scratch, source->input_count, sizeof *inputs);
+    int *outputs = qb_scratch_take(scratch, source->output_count, sizeof *outputs), count = 0;
+    qb_value *values = qb_scratch_values(scratch, source->output_count);
+    qb_graph *graph = NULL, *chosen = NULL;
+    if (scratch->failed)
+        return qb_fail_memory();
+    int total = source == f->loop.condition ? 1 + f->small.consts + f->small.carries : 1 + qb_loop_operands(&f->small);
+    QB_TRY(qb_graph_create(&graph));
+    qb_status status = QB_OK;
+    for (int i = 0; status == QB_OK && i < total; i++) {
+        int from = f->kept_inputs[i];
+        status = qb_graph_input_like(graph, NULL, f->loop.body, f->loop.body->inputs[from], &arguments[from]);
+    }
+    for (int i = 1; i <= f->loop.consts; i++)
+        if (f->needed[i] && arguments[i] == QB_NONE)
+            arguments[i] = remake(f->rule->graph, f->loop.operands[i - 1], graph);
+    for (int i = 0; i < source->input_count; i++)
+        inputs[i] = i;
+    for (int i = 0; i < source->output_count; i++)
+        if (!wanted || (wanted[i] && !(i < f->loop.carries && f->fixed[i])))
+            outputs[count++] = i;
+    if (status == QB_OK)
+        status = qb_graph_rearrange(source, source->input_count, inputs, count, outputs, &chosen);
+    if (status == QB_OK)
+        status = qb_inline(chosen, graph, arguments, values);
+    for (int i = 0; status == QB_OK && i < count; i++)
+        status = qb_graph_output(graph, values[i]);
+    if (status == QB_OK)
+        status = qb_optimize(graph, out);
+    qb_graph_release(chosen);
+    qb_graph_release(graph);
+    return status;
+}
+
+/* Chooses the inputs: constants (fixed carries are such), carries, sequences. */
+static void choose(refinement *f)
+{
+    const qb_loop *loop = &f->loop;
+    int carry = 1 + loop->consts, sequence = carry + loop->carries, count = 1;
+    for (int i = 1; i < sequence; i++) {
+        if (f->needed[i] && (i < carry ? !is_remade(f->rule->graph, loop->operands[i - 1]) : f->fixed[i - carry]))
+            f->kept_inputs[count++] = i;
+    }
+    f->small.consts = count - 1;
+    for (int i = carry; i < sequence; i++)
+        if (f->outputs[i - carry] && !f->fixed[i - carry])
+            f->kept_inputs[count++] = i;
+    f->small.carries = count - 1 - f->small.consts;
+    for (int i = sequence; i < loop->body->input_count; i++)
+        if (f->needed[i])
+            f->kept_inputs[count++] = i;
+    f->small.sequences = count - 1 - f->small.consts - f->small.carries;
+    for (int i = 1; i < count; i++)
+        f->operands[i - 1] = loop->operands[f->kept_inputs[i] - 1];
+    f->small.operands = f->operands;
+}
+
+/* ---- Moving constants out */
+
+/* Whether everything there may be computed even if the loop does not run. */
+static bool may_move(const refinement *f, const qb_graph *early)
+{
+    bool always_runs = f->small.count == QB_NONE && !f->small.condition;
+    return always_runs || !qb_has_regions(early);
+}
+
+/* Puts what is computed from constants alone before the loop: the body split at what changes. */
+static qb_status hoist(refinement *f, qb_scratch *scratch)
+{
+    qb_graph *graph = f->rule->graph, *early = NULL, *late = NULL, *moved = NULL;
+    qb_loop *loop = &f->small;
+    int inputs = loop->body->input_count;
+    bool *changes = qb_scratch_take(scratch, inputs, sizeof *changes);
+    int *order = qb_scratch_take(scratch, inputs + loop->body->value_count, sizeof *order);
+    int *outputs = qb_scratch_take(scratch, loop->body->output_count, sizeof *outputs), count = 0;
+    if (scratch->failed)
+        return qb_fail_memory();
+    for (int i = 0; i < inputs; i++)
+        changes[i] = i == 0 || i > loop->consts;
+    QB_TRY(qb_split(loop->body, changes, 0, &early, &late));
+    int residuals = early->output_count;
+    bool worth = false;
+    for (int i = 0; i < residuals; i++)
+        worth = worth || !(qb_node_of(early, early->outputs[i])->op->flags & QB_OP_UNIQUE);
+    qb_status status = QB_OK;
+    if (worth && may_move(f, early)) {
+        qb_value *operands = qb_scratch_values(scratch, residuals + inputs);
+        qb_value *arguments = qb_scratch_values(scratch, loop->consts);
+        order[count++] = residuals; /* the index */
+        for (int i = 0; i < residuals; i++)
+            order[count++] = i;
+        for (int i = 1; i < inputs - loop->consts; i++)
+            order[count++] = residuals + i;
+        for (int i = 0; i < late->output_count; i++)
+            outputs[i] = i;
+        for (int i = 0; i < loop->consts && !scratch->failed; i++)
+            arguments[i] = loop->operands[i];
+        status = scratch->failed ? qb_fail_memory() : qb_inline(early, graph, arguments, operands);
+        if (status == QB_OK)
+            status = qb_graph_rearrange(late, count, order, late->output_count, outputs, &moved);
+        if (status == QB_OK) {
+            for (int i = loop->consts; i < qb_loop_operands(loop); i++)
+                operands[residuals + i - loop->consts] = loop->operands[i];
+            loop->operands = operands;
+            loop->consts = residuals;
+            qb_graph_release(f->body);
+            f->body = loop->body = moved;
+        }
+    }
+    qb_graph_release(early);
+    qb_graph_release(late);
+    return status;
+}
+
+/* ---- Results */
+
+/* The loop that runs once: its body, at the only index. */
+static qb_status inline_once(const refinement *f, qb_value *results, qb_scratch *scratch)
+{
+    const qb_loop *loop = &f->small;
+    qb_graph *graph = f->rule->graph;
+    qb_value *arguments = qb_scratch_values(scratch, loop->body->input_count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    arguments[0] = qb_scalar(graph, QB_INT64, 0);
+    for (int i = 1; i < loop->body->input_count; i++) {
+        const qb_value_info *info = &loop->body->values[loop->body->inputs[i]];
+        arguments[i] = loop->operands[i - 1];
+        if (i > loop->consts + loop->carries)
+            arguments[i] = qb_reshape(graph, arguments[i], info->rank, info->shape);
+    }
+    QB_TRY(qb_inline(loop->body, graph, arguments, results));
+    for (int i = loop->carries; i < loop->body->output_count; i++)
+        results[i] = qb_broadcast_leading(graph, results[i], 1);
+    return qb_graph_take_status(graph);
+}
+
+static void skip(const refinement *f, qb_value *results)
+{
+    const qb_loop *loop = &f->small;
+    for (int i = 0; i < loop->carries; i++)
+        results[i] = loop->operands[loop->consts + i];
+    for (int i = loop->carries; i < loop->body->output_count; i++) {
+        const qb_value_info *info = &loop->body->values[loop->body->outputs[i]];
+        int64_t shape[QB_MAX_RANK] = {0};
+        memcpy(shape + 1, info->shape, (size_t)info->rank * sizeof *shape);
+        results[i] = qb_splat(f->rule->graph, info->dtype, info->rank + 1, shape, 0);
+    }
+}
+
+static qb_status make_results(const refinement *f, qb_value *results, qb_scratch *scratch)
+{
+    const qb_loop *loop = &f->small;
+    bool simple = loop->count == QB_NONE && !loop->condition;
+    if (simple && loop->capacity == 1)
+        return inline_once(f, results, scratch);
+    if (simple && loop->capacity == 0)
+        skip(f, results);
+    else
+        (void)qb_loop_emit(f->rule->graph, loop, results);
+    return qb_graph_take_status(f->rule->graph);
+}
+
+static qb_status refine(refinement *f, qb_scratch *scratch)
+{
+    const qb_loop *loop = &f->loop;
+    qb_rule *r = f->rule;
+    int inputs = loop->body->input_count, outputs = loop->body->output_count;
+    f->outputs = qb_scratch_take(scratch, outputs, sizeof *f->outputs);
+    f->needed = qb_scratch_take(scratch, inputs, sizeof *f->needed);
+    f->fixed = qb_scratch_take(scratch, loop->carries, sizeof *f->fixed);
+    f->kept_inputs = qb_scratch_take(scratch, inputs, sizeof *f->kept_inputs);
+    f->operands = qb_scratch_values(scratch, inputs);
+    qb_value *results = qb_scratch_values(scratch, outputs + 1);
+    if (scratch->failed)
+        return qb_fail_memory();
+    QB_TRY(find_needed(loop, r->used, f->outputs, f->needed, scratch));
+    for (int i = 0; i < loop->carries; i++)
+        f->fixed[i] = loop->body->outputs[i] == loop->body->inputs[1 + loop->consts + i];
+    f->small = (qb_loop){.capacity = loop->capacity, .reverse = loop->reverse, .count = loop->count};
+    choose(f);
+    QB_TRY(write_small(f, loop->body, f->outputs, scratch, &f->body));
+    f->small.body = f->body;
+    if (loop->condition) {
+        QB_TRY(write_small(f, loop->condition, NULL, scratch, &f->condition));
+        f->small.condition = f->condition;
+    } else {
+        QB_TRY(hoist(f, scratch));
+    }
+    QB_TRY(make_results(f, results, scratch));
+    for (int i = 0, k = 0; i < outputs; i++) {
+        if (i < loop->carries && f->fixed[i])
+            r->refined_result[i] = loop->operands[loop->consts + i];
+        else if (f->outputs[i])
+            r->refined_result[i] = results[k++];
+    }
+    if (loop->condition)
+        r->refined_result[outputs] = results[f->small.body->output_count];
+    return QB_OK;
+}
+
+void qb_loop_refine(qb_rule *r)
+{
+    refinement f = {.rule = r, .loop = qb_loop_of(r->attribute, r->operand_count, r->operand)};
+    qb_scratch scratch = {0};
+    qb_status status = refine(&f, &scratch);
+    qb_graph_release(f.body);
+    qb_graph_release(f.condition);
+    qb_arena_free(&scratch.arena);
+    if (status != QB_OK)
+        (void)qb_graph_fail(r->graph, status);
+}

@@ -1,0 +1,287 @@
+/* Making and running regions. */
+#include "program/region.h"
+
+#include "control/control.h"
+#include "program/program.h"
+
+#include <time.h>
+
+enum { ALIGNMENT = 64 };
+
+static int64_t rounded(int64_t size)
+{
+    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* ---- Making */
+
+static qb_status add_program(qb_context *context, qb_region *region, qb_graph *graph)
+{
+    qb_program **program = &region->programs[region->program_count];
+    QB_TRY(qb_program_make(context, graph, program));
+    region->frame_offset[region->program_count++] = region->workspace_size;
+    region->workspace_size += rounded((*program)->frame_size);
+    return QB_OK;
+}
+
+static int64_t value_bytes(const qb_graph *graph, qb_value value)
+{
+    return qb_value_size(graph, value) * (int64_t)qb_dtype_size(graph->values[value].dtype);
+}
+
+static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *memory)
+{
+    qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
+    int ys = qb_loop_ys(&loop), moving = loop.carries + loop.sequences + ys;
+    region->capacity = loop.capacity;
+    region->reverse = loop.reverse;
+    region->counted = node->operand_count > qb_loop_operands(&loop);
+    region->tested = loop.condition != NULL;
+    region->consts = loop.consts;
+    region->carries = loop.carries;
+    region->sequences = loop.sequences;
+    region->ys = ys;
+    region->bytes = qb_arena_allocate(memory, (size_t)(moving + 1) * sizeof(int64_t));
+    region->buffer_offset = qb_arena_allocate(memory, (size_t)(loop.carries + 1) * sizeof(int64_t));
+    if (!region->bytes || !region->buffer_offset)
+        return qb_fail_memory();
+    for (int i = 0; i < loop.carries + loop.sequences; i++)
+        region->bytes[i] = value_bytes(loop.body, loop.body->inputs[1 + loop.consts + i]);
+    for (int i = 0; i < ys; i++)
+        region->bytes[loop.carries + loop.sequences + i] = value_bytes(loop.body, loop.body->outputs[loop.carries + i]);
+    for (int i = 0; i < loop.carries; i++) {
+        region->buffer_offset[i] = region->workspace_size;
+        region->workspace_size += rounded(region->bytes[i]);
+    }
+    region->table_offset = region->workspace_size;
+    int64_t entries = loop.body->input_count + loop.body->output_count + loop.carries;
+    region->workspace_size += rounded(entries * (int64_t)sizeof(char *));
+    return QB_OK;
+}
+
+static qb_status make_programs(qb_context *context, qb_region *region, const qb_node *node)
+{
+    const qb_attribute *attribute = node->attributes;
+    if (node->op == &qb_op_switch) { /* one frame for all: only one runs */
+        int64_t most = 0;
+        for (int i = 0; i < attribute[0].count; i++) {
+            region->workspace_size = 0;
+            QB_TRY(add_program(context, region, attribute[0].graphs[i]));
+            most = region->workspace_size > most ? region->workspace_size : most;
+        }
+        region->workspace_size = most;
+        return QB_OK;
+    }
+    QB_TRY(add_program(context, region, attribute[0].graph));
+    if (node->op == &qb_op_loop && attribute[1].graph)
+        QB_TRY(add_program(context, region, attribute[1].graph));
+    return QB_OK;
+}
+
+qb_status qb_region_make(qb_context *context, const qb_node *node, qb_arena *memory, qb_region **out)
+{
+    if (node->op != &qb_op_loop && node->op != &qb_op_switch && node->op != &qb_op_checkpoint)
+        return qb_fail(QB_ERROR_INTERNAL, "%s was left in a program", node->op->name);
+    int most = node->op == &qb_op_switch ? node->attributes[0].count : 2;
+    qb_region *region = qb_arena_allocate(memory, sizeof *region);
+    qb_program **programs = qb_arena_allocate(memory, (size_t)most * sizeof(qb_program *));
+    int64_t *offsets = qb_arena_allocate(memory, (size_t)most * sizeof(int64_t));
+    if (!region || !programs || !offsets)
+        return qb_fail_memory();
+    *region = (qb_region){.op = node->op,
+                          .operand_count = node->operand_count,
+                          .result_count = node->result_count,
+                          .programs = programs,
+                          .frame_offset = offsets};
+    *out = region;
+    QB_TRY(make_programs(context, region, node));
+    return node->op == &qb_op_loop ? make_loop(region, node, memory) : QB_OK;
+}
+
+void qb_regions_release(qb_region *regions)
+{
+    for (qb_region *region = regions; region; region = region->next)
+        for (int32_t i = 0; i < region->program_count; i++)
+            qb_program_release(region->programs[i]);
+}
+
+/* ---- Going on */
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Reads the clock after as many iterations as took some milliseconds, and asks the host every fiftieth of a second. */
+static qb_status ask(qb_run_state *state)
+{
+    enum { SHORT = 2000000, LONG = 20000000 };
+    int64_t now = nanoseconds(), passed = now - state->last;
+    if (passed < SHORT && state->stride < 1 << 20)
+        state->stride *= 2;
+    else if (passed > LONG && state->stride > 1)
+        state->stride /= 2;
+    state->patience = state->stride;
+    if (passed < LONG)
+        return QB_OK;
+    state->last = now;
+    return qb_context_poll(state->context);
+}
+
+static inline qb_status go_on(qb_run_state *state)
+{
+    return --state->patience > 0 ? QB_OK : ask(state);
+}
+
+/* ---- Running */
+
+static qb_status run_once(const qb_region *region, int which, char *workspace, void **operands, void **results,
+                          qb_run_state *state)
+{
+    qb_program *program = region->programs[which];
+    qb_frame *frame = qb_frame_set_up(program, workspace + region->frame_offset[which]);
+    return qb_frame_run(program, frame, (char *const *)operands, (char *const *)results, state);
+}
+
+typedef struct running {
+    const qb_region *region;
+    qb_run_state *state;
+    qb_frame *body, *condition;
+    char **inputs;  /* of the body (and the condition): i, consts, carries, sequences */
+    char **outputs; /* carries, ys */
+    char **other;   /* of each carry: the buffer that is free */
+    void **operands, **results;
+    int64_t index, limit, executed;
+} running;
+
+static int64_t limit_of(const qb_region *region, void *const *operands)
+{
+    if (!region->counted)
+        return region->capacity < 0 ? INT64_MAX : region->capacity;
+    int64_t count = *(const int64_t *)operands[0];
+    if (count < 0)
+        return 0;
+    return region->capacity >= 0 && count > region->capacity ? region->capacity : count;
+}
+
+static void begin(running *l, char *workspace)
+{
+    const qb_region *region = l->region;
+    int body_inputs = 1 + region->consts + region->carries + region->sequences;
+    void *const *operands = l->operands + region->counted;
+    l->inputs = (char **)(void *)(workspace + region->table_offset);
+    l->outputs = l->inputs + body_inputs;
+    l->other = l->outputs + region->carries + region->ys;
+    l->body = qb_frame_set_up(region->programs[0], workspace + region->frame_offset[0]);
+    if (region->tested)
+        l->condition = qb_frame_set_up(region->programs[1], workspace + region->frame_offset[1]);
+    l->limit = limit_of(region, l->operands);
+    l->inputs[0] = (char *)&l->index;
+    for (int i = 0; i < body_inputs - 1; i++)
+        l->inputs[1 + i] = operands[i];
+    bool last_in_second = !region->tested && l->limit % 2 == 0; /* so that the last iteration writes the results */
+    for (int i = 0; i < region->carries; i++) {
+        char *result = l->results[i], *second = workspace + region->buffer_offset[i];
+        l->outputs[i] = last_in_second ? second : result;
+        l->other[i] = last_in_second ? result : second;
+    }
+}
+
+/* Moves on to the elements of iteration `index`. */
+static void address_elements(running *l)
+{
+    const qb_region *region = l->region;
+    void *const *operands = l->operands + region->counted + region->consts + region->carries;
+    char **inputs = l->inputs + 1 + region->consts + region->carries;
+    const int64_t *bytes = region->bytes + region->carries;
+    for (int i = 0; i < region->sequences; i++)
+        inputs[i] = (char *)operands[i] + l->index * bytes[i];
+    for (int i = 0; i < region->ys; i++)
+        l->outputs[region->carries + i] =
+            (char *)l->results[region->carries + i] + l->index * bytes[region->sequences + i];
+}
+
+static void exchange_carries(running *l)
+{
+    char **carries = l->inputs + 1 + l->region->consts;
+    for (int i = 0; i < l->region->carries; i++) {
+        carries[i] = l->outputs[i];
+        l->outputs[i] = l->other[i];
+        l->other[i] = carries[i];
+    }
+}
+
+static qb_status test(running *l, bool *goes_on)
+{
+    unsigned char answer = 0;
+    char *output = (char *)&answer;
+    *goes_on = true;
+    if (!l->region->tested)
+        return QB_OK;
+    QB_TRY(qb_frame_run(l->region->programs[1], l->condition, l->inputs, &output, l->state));
+    *goes_on = answer != 0;
+    return QB_OK;
+}
+
+static qb_status iterate(running *l)
+{
+    const qb_region *region = l->region;
+    for (l->executed = 0; l->executed < l->limit; l->executed++) {
+        bool goes_on;
+        l->index = region->reverse ? l->limit - 1 - l->executed : l->executed;
+        QB_TRY(test(l, &goes_on));
+        if (!goes_on)
+            return QB_OK;
+        address_elements(l);
+        QB_TRY(qb_frame_run(region->programs[0], l->body, l->inputs, l->outputs, l->state));
+        exchange_carries(l);
+        QB_TRY(go_on(l->state));
+    }
+    return QB_OK;
+}
+
+/* Carries to their results where they are not there already; zeros for what did not happen; the number of iterations. */
+static void finish(const running *l)
+{
+    const qb_region *region = l->region;
+    char *const *carries = l->inputs + 1 + region->consts;
+    for (int i = 0; i < region->carries; i++)
+        if (carries[i] != l->results[i])
+            memcpy(l->results[i], carries[i], (size_t)region->bytes[i]);
+    for (int i = 0; i < region->ys; i++) {
+        int64_t bytes = region->bytes[region->carries + region->sequences + i];
+        memset((char *)l->results[region->carries + i] + l->executed * bytes, 0,
+               (size_t)((region->capacity - l->executed) * bytes));
+    }
+    if (region->tested)
+        *(int64_t *)l->results[region->carries + region->ys] = l->executed;
+}
+
+static qb_status run_loop(const qb_region *region, char *workspace, void **operands, void **results,
+                          qb_run_state *state)
+{
+    running l = {.region = region, .state = state, .operands = operands, .results = results};
+    begin(&l, workspace);
+    QB_TRY(iterate(&l));
+    finish(&l);
+    return QB_OK;
+}
+
+qb_status qb_region_run(const qb_region *region, char *const *slots, void **addresses, qb_run_state *state)
+{
+    void **results = addresses + region->operand_count;
+    char *workspace = slots[region->slot[region->operand_count + region->result_count]];
+    for (int i = 0; i < region->operand_count; i++)
+        addresses[i] = slots[region->slot[i]] + region->operand_offset[i];
+    for (int i = 0; i < region->result_count; i++)
+        results[i] = slots[region->slot[region->operand_count + i]];
+    if (region->op == &qb_op_loop)
+        return run_loop(region, workspace, addresses, results, state);
+    if (region->op == &qb_op_checkpoint)
+        return run_once(region, 0, workspace, addresses, results, state);
+    int64_t index = *(const int64_t *)addresses[0];
+    index = index < 0 ? 0 : index >= region->program_count ? region->program_count - 1 : index;
+    return run_once(region, (int)index, workspace, addresses + 1, results, state);
+}
