@@ -12,6 +12,8 @@ Arrays are immutable, float64 unless asked otherwise, and follow NumPy's names a
 from . import _core, errors, optim, tree  # noqa: F401
 from ._core import *  # noqa: F403
 from .arrays import *  # noqa: F403
+from .control import *  # noqa: F403
+from .custom import *  # noqa: F403
 from .errors import *  # noqa: F403
 from .taylor import *  # noqa: F403
 from .transforms import *  # noqa: F403

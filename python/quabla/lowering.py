@@ -1,7 +1,7 @@
 """Lowering: a function's compiled program to look at, without executing anything."""
 
 from . import _core
-from .staging import ShapeDtype, as_array, is_number, trace_call, with_statics
+from .staging import ShapeDtype, as_array, is_number, split_statics, trace_call, with_statics
 
 
 class Lowered:
@@ -65,11 +65,8 @@ def _argument_names(fun, args):
 def lower(fun, static_argnums, static_argnames, device, /, *args, **kwargs):
     """Traces fun on arrays or ShapeDtype leaves; executes nothing."""
     nums = [num + len(args) if num < 0 else num for num in static_argnums]
-    statics = [(i, arg) for i, arg in enumerate(args) if i in nums]
-    statics += [(name, value) for name, value in kwargs.items() if name in static_argnames]
     names = [name for i, name in enumerate(_argument_names(fun, args)) if i not in nums]
-    dynamic = tuple(arg for i, arg in enumerate(args) if i not in nums)
-    named = {name: value for name, value in kwargs.items() if name not in static_argnames}
+    dynamic, named, statics = split_statics(args, kwargs, static_argnums, static_argnames)
     paths, treedef = _core.tree_flatten_with_path((dynamic, named))
     leaves, labels, inputs = [], [], []
     for (where, key, *rest), leaf in paths:

@@ -63,9 +63,16 @@ def _identity(fun):
 
 
 def cache_for(fun, configuration, max_traces=8):
-    """The Cache of `fun` under a hashable configuration of a transform."""
+    """The Cache of `fun` under a hashable configuration of a transform.
+
+    A tuple of functions has one, too, as long as all of them live.
+    """
+    table, (*outer, fun) = _table, fun if isinstance(fun, tuple) else (fun,)
+    for other in outer:
+        key, below = _identity(other)
+        table = table.get(key).setdefault((below, _Table), _Table())
     key, below = _identity(fun)
-    caches = _table.get(key)
+    caches = table.get(key)
     entry = (below, configuration, max_traces)
     found = caches.get(entry)
     if found is None:
@@ -113,16 +120,18 @@ class Stage:
     graph     inputs: array leaves in order, then captures; outputs: leaves of the result, then of aux
     captures  tracers of enclosing traces, in the order of the inputs that stand for them
     out_tree  structure of the result; aux_tree: of aux, with has_aux
+    weak      for each output, whether it is made of Python numbers only
     derived   graphs made from this one, by what was asked for
     """
 
-    __slots__ = ("aux_tree", "captures", "derived", "graph", "out_tree")
+    __slots__ = ("aux_tree", "captures", "derived", "graph", "out_tree", "weak")
 
-    def __init__(self, graph, captures, out_tree, aux_tree):
+    def __init__(self, graph, captures, out_tree, aux_tree, weak):
         self.graph = graph
         self.captures = captures
         self.out_tree = out_tree
         self.aux_tree = aux_tree
+        self.weak = weak
         self.derived = {}
 
     def derive(self, what, make):
@@ -142,6 +151,25 @@ def as_array(leaf, dtype=None):
 
 def is_number(leaf):
     return isinstance(leaf, NUMBER_TYPES)
+
+
+def is_weak(leaf):
+    """Whether a leaf, an array or a number, takes the dtype of what it meets. Truth values do not."""
+    return not isinstance(leaf, bool) if is_number(leaf) else leaf.weak and leaf.dtype.kind != "b"
+
+
+def weak_array(number):
+    """A Python number as an array that is weak as the number is."""
+    return as_array(number) if isinstance(number, bool) else _core.reshape(number, ())
+
+
+def weakened(arrays, weak):
+    """Tracers of the active trace, made weak where the flag is set."""
+    if not any(weak):
+        return list(arrays)
+    examples = [Example(array.shape, array.dtype, flag) for array, flag in zip(arrays, weak)]
+    graph, _ = _core.record(lambda tracers: tracers, examples)  # inlining it adds no node
+    return graph.apply(arrays)
 
 
 def _leaf_key(leaf):
@@ -186,7 +214,7 @@ def flatten_result(result, name):
 
 def trace_call(call, arrays, names=None, has_aux=False, name="trace"):
     """Traces call(tracers) -> result (or (result, aux)) on arrays of the given shapes and dtypes."""
-    trees = []
+    trees, weak = [], []
 
     def run(tracers):
         result, aux = split_result(call(tracers), has_aux, name)
@@ -196,39 +224,66 @@ def trace_call(call, arrays, names=None, has_aux=False, name="trace"):
             aux_leaves, aux_tree = flatten_result(aux, name)
             trees.append(aux_tree)
             leaves = leaves + aux_leaves
+        weak.extend(is_weak(leaf) for leaf in leaves)
         return leaves
 
     graph, captures = _core.record(run, arrays, names)
-    return Stage(graph, captures, trees[0], trees[1] if has_aux else None)
+    return Stage(graph, captures, trees[0], trees[1] if has_aux else None, weak)
 
 
-def stage(fun, leaves, treedef, has_aux=False, name="jit", statics=None):
-    """Traces fun(*args, **kwargs), where (args, kwargs) has the structure `treedef` and the given leaves.
+def remembered(fun, configuration, key, make):
+    """make(), a Stage, kept under a hashable key of the function.
 
-    Arrays (anything with shape and dtype) become tracers; numbers are static. Remembered per signature, unless the
-    function
-    captured tracers: those belong to the call at hand.
+    Unless it captured tracers: those belong to the call at hand.
     """
-    stages = cache_for(fun, ("stage", has_aux)).stages
-    key = (treedef, statics and tuple(map(repr, statics)), tuple(map(_leaf_key, leaves)))
-    found = stages.pop(key, None) if statics is None else None
+    stages = cache_for(fun, configuration).stages
+    found = stages.pop(key, None)
     if found is None:
-        is_array = [not is_number(leaf) for leaf in leaves]
-
-        def call(tracers):
-            tracer = iter(tracers)
-            args, kwargs = treedef.unflatten([next(tracer) if a else leaf for a, leaf in zip(is_array, leaves)])
-            args, kwargs = with_statics(args, kwargs, statics)
-            return fun(*args, **kwargs)
-
-        arrays = [leaf for leaf in leaves if not is_number(leaf)]
-        found = trace_call(call, arrays, has_aux=has_aux, name=name)
-        if found.captures or statics is not None:
+        found = make()
+        if found.captures:
             return found
         while len(stages) >= STAGES_KEPT:
             stages.pop(next(iter(stages)))
     stages[key] = found  # the most recently used is last
     return found
+
+
+def signature_key(treedef, leaves):
+    """A hashable key of arguments: equal where a trace on the ones serves the others."""
+    return (treedef, tuple(map(_leaf_key, leaves)))
+
+
+def stage(fun, leaves, treedef, has_aux=False, name="jit", statics=None):
+    """Traces fun(*args, **kwargs), where (args, kwargs) has the structure `treedef` and the given leaves.
+
+    Arrays (anything with shape and dtype) become tracers; numbers are static. Remembered per signature, except with
+    statics.
+    """
+    is_array = [not is_number(leaf) for leaf in leaves]
+
+    def call(tracers):
+        tracer = iter(tracers)
+        args, kwargs = treedef.unflatten([next(tracer) if a else leaf for a, leaf in zip(is_array, leaves)])
+        args, kwargs = with_statics(args, kwargs, statics)
+        return fun(*args, **kwargs)
+
+    def make():
+        arrays = [leaf for leaf in leaves if not is_number(leaf)]
+        return trace_call(call, arrays, has_aux=has_aux, name=name)
+
+    if statics is not None:
+        return make()
+    return remembered(fun, ("stage", has_aux), signature_key(treedef, leaves), make)
+
+
+def split_statics(args, kwargs, static_argnums, static_argnames):
+    """Arguments, keyword arguments, and what with_statics puts back among them (None where there is nothing)."""
+    nums = [num + len(args) if num < 0 else num for num in static_argnums]
+    statics = [(i, arg) for i, arg in enumerate(args) if i in nums]
+    statics += [(name, value) for name, value in kwargs.items() if name in static_argnames]
+    args = tuple(arg for i, arg in enumerate(args) if i not in nums)
+    kwargs = {name: value for name, value in kwargs.items() if name not in static_argnames}
+    return args, kwargs, tuple(statics) or None
 
 
 def with_statics(args, kwargs, statics):

@@ -15,6 +15,7 @@ from .staging import (
     build,
     cache_for,
     is_number,
+    split_statics,
     stage,
 )
 
@@ -601,15 +602,10 @@ def vmap(fun, in_axes=0, out_axes=0):
 
 
 def _jit_impl(fun, args, kwargs, *, static_argnums, static_argnames):
-    dynamic, statics = [], []
-    nums = [num + len(args) if num < 0 else num for num in static_argnums]
-    for i, arg in enumerate(args):
-        (statics if i in nums else dynamic).append((i, arg) if i in nums else arg)
-    named = {name: value for name, value in kwargs.items() if name not in static_argnames}
-    statics += [(name, value) for name, value in kwargs.items() if name in static_argnames]
-    leaves, treedef = _core.tree_flatten((tuple(dynamic), named))
+    args, kwargs, statics = split_statics(args, kwargs, static_argnums, static_argnames)
+    leaves, treedef = _core.tree_flatten((args, kwargs))
     leaves = [leaf if is_number(leaf) else as_array(leaf) for leaf in leaves]
-    staged = stage(fun, leaves, treedef, False, "jit", tuple(statics) or None)
+    staged = stage(fun, leaves, treedef, False, "jit", statics)
     inputs = [leaf for leaf in leaves if not is_number(leaf)]
     return staged.out_tree.unflatten(staged.graph.apply(inputs + staged.captures))
 
