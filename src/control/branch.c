@@ -3,7 +3,6 @@
  * Only the chosen branch runs. Where the index is mapped, all branches are computed and the results selected, loops in
  * them running for the examples that chose them. */
 #include "control/control.h"
-#include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
 static int branch_count(const qb_attribute *attribute)
@@ -479,39 +478,33 @@ static int known_branch(const qb_rule *r, int count)
 
 static qb_status refine(qb_rule *r, branches *b, qb_scratch *scratch)
 {
-    int inputs = r->operand_count - 1, outputs = 0, count = 0;
-    bool *needed = qb_scratch_take(scratch, inputs, sizeof *needed);
+    int inputs = r->operand_count - 1, count = 0, known = known_branch(r, b->count);
+    bool *live = qb_scratch_take(scratch, inputs, sizeof *live);
     int *input = qb_scratch_take(scratch, inputs, sizeof *input);
-    int *output = qb_scratch_take(scratch, r->result_count, sizeof *output);
     qb_value *operands = qb_scratch_values(scratch, r->operand_count);
     qb_value *results = qb_scratch_values(scratch, r->result_count);
     if (scratch->failed)
         return qb_fail_memory();
-    int known = known_branch(r, b->count);
     if (known >= 0)
         return qb_inline(b->source[known], r->graph, r->operand + 1, r->refined_result);
-    QB_TRY(find_needed(b, r->used, needed, scratch));
+    for (int k = 0; k < b->count; k++) {
+        QB_TRY(qb_subgraph_optimize(b->source[k], r->used, &b->made[k]));
+        QB_TRY(qb_mark_live_inputs(b->made[k], live));
+    }
     operands[0] = r->operand[0];
     for (int i = 0; i < inputs; i++) {
-        if (!needed[i])
+        if (!live[i])
             continue;
         input[count++] = i;
         operands[count] = r->operand[i + 1];
     }
-    for (int i = 0; i < r->result_count; i++)
-        if (r->used[i])
-            output[outputs++] = i;
-    for (int k = 0; k < b->count; k++) {
-        qb_graph *small;
-        QB_TRY(qb_graph_rearrange(b->source[k], count, input, outputs, output, &small));
-        qb_status status = qb_optimize(small, &b->made[k]);
-        qb_graph_release(small);
-        QB_TRY(status);
-    }
+    for (int k = 0; k < b->count; k++)
+        QB_TRY(qb_subgraph_keep_inputs(&b->made[k], count, input));
     if (!emit(r->graph, b->count, b->made, count + 1, operands, results))
         return qb_graph_take_status(r->graph);
-    for (int i = 0; i < outputs; i++)
-        r->refined_result[output[i]] = results[i];
+    for (int i = 0, k = 0; i < r->result_count; i++)
+        if (r->used[i])
+            r->refined_result[i] = results[k++];
     return QB_OK;
 }
 

@@ -3,7 +3,6 @@
  * The linear part of its derivative is another such node, on the same operands and the tangents: it starts from the
  * operands. Nodes within a node are never merged with nodes outside, so the recomputation stays. */
 #include "control/control.h"
-#include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
 static int count_results(int operand_count, const qb_attribute *attribute)
@@ -166,34 +165,27 @@ static qb_status checkpoint_needs(const qb_node *node, const bool *used, bool *n
 
 static qb_status refine(qb_rule *r, qb_graph **small, qb_scratch *scratch)
 {
-    const qb_graph *body = r->attribute[0].graph;
-    int inputs = 0, outputs = 0;
-    bool *needed = qb_scratch_take(scratch, body->value_count, sizeof *needed);
+    int count = 0;
+    bool *live = qb_scratch_take(scratch, r->operand_count, sizeof *live);
     int *input = qb_scratch_take(scratch, r->operand_count, sizeof *input);
-    int *output = qb_scratch_take(scratch, r->result_count, sizeof *output);
     qb_value *operands = qb_scratch_values(scratch, r->operand_count);
     qb_value *results = qb_scratch_values(scratch, r->result_count);
     if (scratch->failed)
         return qb_fail_memory();
-    QB_TRY(qb_mark_needed(body, r->used, needed));
+    QB_TRY(qb_subgraph_optimize(r->attribute[0].graph, r->used, small));
+    QB_TRY(qb_mark_live_inputs(*small, live));
     for (int i = 0; i < r->operand_count; i++) {
-        if (!needed[body->inputs[i]])
+        if (!live[i])
             continue;
-        input[inputs] = i;
-        operands[inputs++] = r->operand[i];
+        input[count] = i;
+        operands[count++] = r->operand[i];
     }
-    for (int i = 0; i < r->result_count; i++)
-        if (r->used[i])
-            output[outputs++] = i;
-    qb_graph *chosen;
-    QB_TRY(qb_graph_rearrange(body, inputs, input, outputs, output, &chosen));
-    qb_status status = qb_optimize(chosen, small);
-    qb_graph_release(chosen);
-    QB_TRY(status);
-    if (!emit(r->graph, *small, inputs, operands, results))
+    QB_TRY(qb_subgraph_keep_inputs(small, count, input));
+    if (!emit(r->graph, *small, count, operands, results))
         return qb_graph_take_status(r->graph);
-    for (int i = 0; i < outputs; i++)
-        r->refined_result[output[i]] = results[i];
+    for (int i = 0, k = 0; i < r->result_count; i++)
+        if (r->used[i])
+            r->refined_result[i] = results[k++];
     return QB_OK;
 }
 

@@ -44,7 +44,7 @@ static inline int qb_loop_ys(const qb_loop *loop)
     return loop->body->output_count - loop->carries;
 }
 
-/* The loop of a node. */
+/* The loop of a node; without count and operands where `operands` is NULL. */
 qb_loop qb_loop_of(const qb_attribute *attribute, int operand_count, const qb_value *operands);
 /* Emits the loop; results[carries + ys (+ 1 with a condition)]. False: the failure is kept in the graph. */
 bool qb_loop_emit(qb_graph *graph, const qb_loop *loop, qb_value *results);
@@ -82,5 +82,12 @@ qb_status qb_subgraph_jvp(const qb_graph *source, qb_forward forward, const bool
  * NULL) also those that are. */
 qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, const bool *has_cotangent,
                                 const bool *require, bool *has_result, qb_graph **out);
+
+/* The passes on the graph with the outputs that are wanted. Inputs stay, needed or not. */
+qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_graph **out);
+/* Sets live[i] where an output needs input i, by what the nodes name. */
+qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live);
+/* Replaces the graph by itself with these of its inputs only. */
+qb_status qb_subgraph_keep_inputs(qb_graph **graph, int count, const int *inputs);
 
 #endif

@@ -1,6 +1,6 @@
 /* Functions with derivatives of their own.
  *
- *   custom_jvp  body, and a rule: operands and tangents to results and tangents
+ *   custom_jvp  body, and a rule: operands and tangents to results and tangents. No rule: its derivative is refused
  *   custom_vjp  body; forward: operands to results and residuals; backward: operands, residuals and cotangents of the
  *               results to cotangents of the arguments
  *   pullback    what forward mode makes of a custom_vjp: tangents to tangents, linear. Nothing is known of it but its
@@ -157,6 +157,8 @@ static qb_status jvp_infer(const qb_inference *inference)
 {
     const qb_graph *body = inference->attribute[BODY].graph, *rule = inference->attribute[RULE].graph;
     QB_TRY(body_infer(inference));
+    if (!rule)
+        return QB_OK;
     int results = 0;
     for (int i = 0; i < body->output_count; i++)
         results += is_floating(body, body->outputs[i]);
@@ -190,6 +192,10 @@ static qb_status custom_jvp(qb_rule *r, qb_scratch *scratch)
     const qb_graph *rule = r->attribute[RULE].graph;
     int arguments = (int)r->attribute[JVP_ARGUMENTS].integer;
     bool separate = r->forward == QB_FORWARD_SEPARATE;
+    if (!rule)
+        return qb_fail(QB_ERROR_VALUE,
+                       "a custom rule that calls its own function was followed to its last level, and has no derivative "
+                       "there: let the rule call the plain function");
     qb_value *primals = qb_scratch_values(scratch, rule->input_count);
     qb_value *tangents = qb_scratch_values(scratch, rule->input_count);
     qb_value *outputs = qb_scratch_values(scratch, rule->output_count);
@@ -261,7 +267,8 @@ static qb_status custom_jvp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *s
                             &graphs[0]));
         for (int i = 0; i < r->result_count; i++)
             mapped[i] = mapped[i] || found[i];
-        QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
+        if (r->attribute[RULE].graph)
+            QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
         for (int i = 0; i < r->result_count; i++)
             mapped[i] = mapped[i] || found[i];
     }
@@ -317,14 +324,6 @@ static qb_status vjp_infer(const qb_inference *inference)
     return QB_OK;
 }
 
-static qb_status refuse_forward(void)
-{
-    return qb_fail(
-        QB_ERROR_VALUE,
-        "forward mode of a custom_vjp function: only its reverse derivative is known. Use grad, vjp or jacrev, "
-        "or define the function by custom_jvp, which has both modes");
-}
-
 /* The backward graph with the outputs that belong to the arguments that have a tangent. */
 static qb_status chosen_backward(const qb_rule *r, int arguments, qb_scratch *scratch, qb_graph **out)
 {
@@ -357,7 +356,7 @@ static qb_status custom_vjp(qb_rule *r, qb_graph **backward, qb_scratch *scratch
         return qb_fail_memory();
     QB_TRY(refuse_captures(r, arguments));
     if (r->forward == QB_FORWARD_TOGETHER)
-        return refuse_forward();
+        return qb_refuse_forward();
     QB_TRY(chosen_backward(r, arguments, scratch, backward));
     QB_TRY(qb_inline(forward, r->graph, r->operand, outputs));
     memcpy(operands, r->operand, (size_t)r->operand_count * sizeof *operands);
@@ -485,7 +484,7 @@ static qb_status pullback_infer(const qb_inference *inference)
 
 static void pullback_jvp(qb_rule *r)
 {
-    (void)qb_graph_fail(r->graph, refuse_forward());
+    (void)qb_graph_fail(r->graph, qb_refuse_forward());
 }
 
 static qb_status pull_back(qb_rule *r, qb_scratch *scratch)
@@ -551,7 +550,7 @@ const qb_op qb_op_pullback = {.name = "pullback",
                               .summary = "the derivative of a custom_vjp: only its transpose can be computed",
                               .arity = -1,
                               .count_results = count_pullback_results,
-                              .flags = QB_OP_REGION | QB_OP_REVERSE_ONLY,
+                              .flags = QB_OP_REGION | QB_OP_REVERSE_ONLY | QB_OP_TRANSPOSE_ONLY,
                               .attribute_count = 2,
                               .attribute_name = {"backward", "known"},
                               .lane = QB_LANE_NONE,

@@ -12,10 +12,10 @@ qb_loop qb_loop_of(const qb_attribute *attribute, int operand_count, const qb_va
                     .condition = attribute[CONDITION].graph,
                     .capacity = attribute[CAPACITY].integer,
                     .reverse = attribute[REVERSE].integer != 0,
-                    .count = counted ? operands[0] : QB_NONE,
+                    .count = counted && operands ? operands[0] : QB_NONE,
                     .consts = (int)attribute[CONSTS].integer,
                     .carries = (int)attribute[CARRIES].integer,
-                    .operands = operands + counted};
+                    .operands = operands ? operands + counted : NULL};
     loop.sequences = operand_count - counted - loop.consts - loop.carries;
     return loop;
 }

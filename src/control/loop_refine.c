@@ -58,10 +58,11 @@ typedef struct refinement {
     qb_loop loop;
     bool *outputs, *needed;     /* of the body */
     bool *fixed;                /* of each carry: the body hands it on unchanged */
-    qb_graph *body, *condition; /* optimized */
+    int *given;                 /* inputs of the body that are not made again inside, in order */
+    int given_count, lasting;   /* all; those before the sequences */
+    qb_graph *body, *condition; /* with these inputs, optimized; then with those that are kept */
     qb_loop small;
     qb_value *operands;
-    int *kept_inputs; /* of the small body, in terms of the body's */
 } refinement;
 
 /* A number, or one repeated: made again in the body rather than handed in. */
@@ -85,66 +86,85 @@ static qb_value remake(const qb_graph *from, qb_value value, qb_graph *graph)
     return number == node ? made : qb_emit(graph, node->op, 1, &made, node->attributes);
 }
 
-/* Writes `source` (the body or the condition) with the kept inputs; others are constants, or not needed. */
-static qb_status write_small(const refinement *f, const qb_graph *source, const bool *wanted, qb_scratch *scratch,
-                             qb_graph **out)
+/* The source (body or condition) with the given inputs and the outputs that are wanted, optimized. What is not needed may
+ * still be an input: it is dropped once the operations inside no longer name it. */
+static qb_status optimize(const refinement *f, const qb_graph *source, int input_count, const bool *wanted,
+                          qb_scratch *scratch, qb_graph **out)
 {
-    qb_value *arguments = qb_scratch_values(scratch, f->loop.body->input_count);
-    int *inputs = qb_scratch_take(scratch, source->input_count, sizeof *inputs);
-    int *outputs = qb_scratch_take(scratch, source->output_count, sizeof *outputs), count = 0;
+    const qb_graph *body = f->loop.body;
+    qb_value *arguments = qb_scratch_values(scratch, body->input_count);
     qb_value *values = qb_scratch_values(scratch, source->output_count);
-    qb_graph *graph = NULL, *chosen = NULL;
+    qb_graph *graph = NULL;
     if (scratch->failed)
         return qb_fail_memory();
-    int total = source == f->loop.condition ? 1 + f->small.consts + f->small.carries : 1 + qb_loop_operands(&f->small);
     QB_TRY(qb_graph_create(&graph));
     qb_status status = QB_OK;
-    for (int i = 0; status == QB_OK && i < total; i++) {
-        int from = f->kept_inputs[i];
-        status = qb_graph_input_like(graph, NULL, f->loop.body, f->loop.body->inputs[from], &arguments[from]);
-    }
+    for (int i = 0; status == QB_OK && i < input_count; i++)
+        status = qb_graph_input_like(graph, NULL, body, body->inputs[f->given[i]], &arguments[f->given[i]]);
     for (int i = 1; i <= f->loop.consts; i++)
-        if (f->needed[i] && arguments[i] == QB_NONE)
+        if (arguments[i] == QB_NONE)
             arguments[i] = remake(f->rule->graph, f->loop.operands[i - 1], graph);
-    for (int i = 0; i < source->input_count; i++)
-        inputs[i] = i;
-    for (int i = 0; i < source->output_count; i++)
+    if (status == QB_OK)
+        status = qb_inline(source, graph, arguments, values);
+    for (int i = 0; status == QB_OK && i < source->output_count; i++)
         if (!wanted || (wanted[i] && !(i < f->loop.carries && f->fixed[i])))
-            outputs[count++] = i;
-    if (status == QB_OK)
-        status = qb_graph_rearrange(source, source->input_count, inputs, count, outputs, &chosen);
-    if (status == QB_OK)
-        status = qb_inline(chosen, graph, arguments, values);
-    for (int i = 0; status == QB_OK && i < count; i++)
-        status = qb_graph_output(graph, values[i]);
+            status = qb_graph_output(graph, values[i]);
     if (status == QB_OK)
         status = qb_optimize(graph, out);
-    qb_graph_release(chosen);
     qb_graph_release(graph);
     return status;
 }
 
-/* Chooses the inputs: constants (fixed carries are such), carries, sequences. */
-static void choose(refinement *f)
+/* Places among the given inputs, in the order of the new loop: constants (fixed carries are such), carries, sequences. */
+static int choose(refinement *f, const bool *live, int *kept)
+{
+    int first = 1 + f->loop.consts, count = 1;
+    kept[0] = 0; /* the index */
+    for (int part = 0; part < 3; part++) {
+        int before = count;
+        for (int i = 1; i < f->given_count; i++) {
+            int from = f->given[i], carry = from - first;
+            bool is_carry = carry >= 0 && carry < f->loop.carries, changes = is_carry && !f->fixed[carry];
+            bool belongs = part == 0 ? i < f->lasting && live[i] && !changes
+                           : part == 1 ? changes && f->outputs[carry]
+                                       : i >= f->lasting && live[i];
+            if (belongs)
+                kept[count++] = i;
+        }
+        *(part == 0 ? &f->small.consts : part == 1 ? &f->small.carries : &f->small.sequences) = count - before;
+    }
+    for (int i = 1; i < count; i++)
+        f->operands[i - 1] = f->loop.operands[f->given[kept[i]] - 1];
+    f->small.operands = f->operands;
+    return count;
+}
+
+static qb_status make_small(refinement *f, qb_scratch *scratch)
 {
     const qb_loop *loop = &f->loop;
-    int carry = 1 + loop->consts, sequence = carry + loop->carries, count = 1;
-    for (int i = 1; i < sequence; i++) {
-        if (f->needed[i] && (i < carry ? !is_remade(f->rule->graph, loop->operands[i - 1]) : f->fixed[i - carry]))
-            f->kept_inputs[count++] = i;
+    bool *live = qb_scratch_take(scratch, loop->body->input_count, sizeof *live);
+    int *kept = qb_scratch_take(scratch, loop->body->input_count, sizeof *kept);
+    if (scratch->failed)
+        return qb_fail_memory();
+    for (int i = 0; i < loop->body->input_count; i++) {
+        bool constant = i > 0 && i <= loop->consts;
+        if (!constant || !f->needed[i] || !is_remade(f->rule->graph, loop->operands[i - 1]))
+            f->given[f->given_count++] = i;
+        f->lasting = i <= loop->consts + loop->carries ? f->given_count : f->lasting;
     }
-    f->small.consts = count - 1;
-    for (int i = carry; i < sequence; i++)
-        if (f->outputs[i - carry] && !f->fixed[i - carry])
-            f->kept_inputs[count++] = i;
-    f->small.carries = count - 1 - f->small.consts;
-    for (int i = sequence; i < loop->body->input_count; i++)
-        if (f->needed[i])
-            f->kept_inputs[count++] = i;
-    f->small.sequences = count - 1 - f->small.consts - f->small.carries;
-    for (int i = 1; i < count; i++)
-        f->operands[i - 1] = loop->operands[f->kept_inputs[i] - 1];
-    f->small.operands = f->operands;
+    QB_TRY(optimize(f, loop->body, f->given_count, f->outputs, scratch, &f->body));
+    QB_TRY(qb_mark_live_inputs(f->body, live));
+    if (loop->condition) {
+        QB_TRY(optimize(f, loop->condition, f->lasting, NULL, scratch, &f->condition));
+        QB_TRY(qb_mark_live_inputs(f->condition, live));
+    }
+    int count = choose(f, live, kept);
+    QB_TRY(qb_subgraph_keep_inputs(&f->body, count, kept));
+    if (loop->condition)
+        QB_TRY(qb_subgraph_keep_inputs(&f->condition, 1 + f->small.consts + f->small.carries, kept));
+    f->small.body = f->body;
+    f->small.condition = f->condition;
+    return QB_OK;
 }
 
 /* ---- Moving constants out */
@@ -261,7 +281,7 @@ static qb_status refine(refinement *f, qb_scratch *scratch)
     f->outputs = qb_scratch_take(scratch, outputs, sizeof *f->outputs);
     f->needed = qb_scratch_take(scratch, inputs, sizeof *f->needed);
     f->fixed = qb_scratch_take(scratch, loop->carries, sizeof *f->fixed);
-    f->kept_inputs = qb_scratch_take(scratch, inputs, sizeof *f->kept_inputs);
+    f->given = qb_scratch_take(scratch, inputs, sizeof *f->given);
     f->operands = qb_scratch_values(scratch, inputs);
     qb_value *results = qb_scratch_values(scratch, outputs + 1);
     if (scratch->failed)
@@ -270,15 +290,9 @@ static qb_status refine(refinement *f, qb_scratch *scratch)
     for (int i = 0; i < loop->carries; i++)
         f->fixed[i] = loop->body->outputs[i] == loop->body->inputs[1 + loop->consts + i];
     f->small = (qb_loop){.capacity = loop->capacity, .reverse = loop->reverse, .count = loop->count};
-    choose(f);
-    QB_TRY(write_small(f, loop->body, f->outputs, scratch, &f->body));
-    f->small.body = f->body;
-    if (loop->condition) {
-        QB_TRY(write_small(f, loop->condition, NULL, scratch, &f->condition));
-        f->small.condition = f->condition;
-    } else {
+    QB_TRY(make_small(f, scratch));
+    if (!loop->condition)
         QB_TRY(hoist(f, scratch));
-    }
     QB_TRY(make_results(f, results, scratch));
     for (int i = 0, k = 0; i < outputs; i++) {
         if (i < loop->carries && f->fixed[i])

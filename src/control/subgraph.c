@@ -2,6 +2,7 @@
 #include "control/control.h"
 
 #include "base/allocate.h"
+#include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
 void *qb_scratch_take(qb_scratch *scratch, int count, size_t size)
@@ -135,4 +136,53 @@ qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, cons
     qb_arena_free(&scratch.arena);
     qb_graph_release(target);
     return status;
+}
+
+qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_graph **out)
+{
+    int *order = qb_allocate((size_t)(source->input_count + source->output_count) * sizeof *order), count = 0;
+    if (!order)
+        return qb_fail_memory();
+    int *outputs = order + source->input_count;
+    for (int i = 0; i < source->input_count; i++)
+        order[i] = i;
+    for (int i = 0; i < source->output_count; i++)
+        if (wanted[i])
+            outputs[count++] = i;
+    qb_graph *chosen = NULL;
+    qb_status status = qb_graph_rearrange(source, source->input_count, order, count, outputs, &chosen);
+    if (status == QB_OK)
+        status = qb_optimize(chosen, out);
+    qb_graph_release(chosen);
+    qb_free(order);
+    return status;
+}
+
+qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live)
+{
+    bool *values = qb_allocate((size_t)graph->value_count);
+    if (!values)
+        return qb_fail_memory();
+    qb_mark_live(graph, graph->output_count, graph->outputs, values);
+    for (int i = 0; i < graph->input_count; i++)
+        live[i] = live[i] || values[graph->inputs[i]];
+    qb_free(values);
+    return QB_OK;
+}
+
+qb_status qb_subgraph_keep_inputs(qb_graph **graph, int count, const int *inputs)
+{
+    int outputs = (*graph)->output_count;
+    int *order = qb_allocate((size_t)outputs * sizeof *order);
+    if (!order)
+        return qb_fail_memory();
+    for (int i = 0; i < outputs; i++)
+        order[i] = i;
+    qb_graph *chosen;
+    qb_status status = qb_graph_rearrange(*graph, count, inputs, outputs, order, &chosen);
+    qb_free(order);
+    QB_TRY(status);
+    qb_graph_release(*graph);
+    *graph = chosen;
+    return QB_OK;
 }

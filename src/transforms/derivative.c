@@ -147,30 +147,51 @@ static qb_status check_scalar_output(const qb_graph *graph)
     return QB_OK;
 }
 
-/* Whether a node of the graph, or of a graph in it, has no forward derivative. */
-static bool is_reverse_only(const qb_graph *graph)
+/* Whether a node that the outputs need, or one of a graph in it, has the flag. */
+static bool has_flag(const qb_graph *graph, const bool *live, unsigned flag)
 {
     for (int32_t n = 0; n < graph->node_count; n++) {
         const qb_node *node = &graph->nodes[n];
-        if (node->op->flags & QB_OP_REVERSE_ONLY)
+        if (live && !live[node->result])
+            continue;
+        if (node->op->flags & flag)
             return true;
         for (int i = 0; (node->op->flags & QB_OP_REGION) && i < node->op->attribute_count; i++) {
             const qb_attribute *attribute = &node->attributes[i];
-            if (attribute->kind == QB_ATTRIBUTE_GRAPH && attribute->graph && is_reverse_only(attribute->graph))
+            if (attribute->kind == QB_ATTRIBUTE_GRAPH && attribute->graph && has_flag(attribute->graph, NULL, flag))
                 return true;
             for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
-                if (is_reverse_only(attribute->graphs[k]))
+                if (has_flag(attribute->graphs[k], NULL, flag))
                     return true;
         }
     }
     return false;
 }
 
+qb_status qb_refuse_forward(void)
+{
+    return qb_fail(QB_ERROR_VALUE,
+                   "forward mode of a custom_vjp function: only its reverse derivative is known. Use grad, vjp or jacrev, "
+                   "or define the function by custom_jvp, which has both modes");
+}
+
+/* A derivative by tangents that can be computed: nothing in it can only be transposed. */
+static qb_status check_forward(const qb_graph *graph)
+{
+    bool *live = qb_allocate((size_t)graph->value_count);
+    if (!live)
+        return qb_fail_memory();
+    qb_mark_live(graph, graph->output_count, graph->outputs, live);
+    bool refused = has_flag(graph, live, QB_OP_TRANSPOSE_ONLY);
+    qb_free(live);
+    return refused ? qb_refuse_forward() : QB_OK;
+}
+
 static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
     if (by && by->rank == 0 &&
-        !is_reverse_only(w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
+        !has_flag(w->source, NULL, QB_OP_REVERSE_ONLY)) { /* forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w, QB_FORWARD_TOGETHER));
@@ -206,6 +227,7 @@ static qb_status jvp(work *w, qb_forward mode, int wrt_count, const int *wrt, qb
     for (int i = 0; i < w->source->output_count; i++)
         if (qb_dtype_is_floating(w->source->values[w->source->outputs[i]].dtype))
             QB_TRY(add_output(w, w->tangents_out[i], w->source->outputs[i]));
+    QB_TRY(check_forward(w->graph));
     *out = qb_graph_retain(w->graph);
     return QB_OK;
 }

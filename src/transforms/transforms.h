@@ -17,6 +17,9 @@ qb_status qb_jvp(const qb_graph *source, qb_graph *target, qb_forward forward, c
 /* qb_graph_jvp such that the result can be split at its tangents: no primal depends on one. */
 qb_status qb_graph_linearize(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 
+/* The failure of what has a reverse derivative only. */
+qb_status qb_refuse_forward(void);
+
 /* Transposes the part of `graph` that leads linearly from the values `linear` to the values `outputs`: given a
  * cotangent for each output (QB_NONE: zero), appends to the same graph the cotangent of each linear value (QB_NONE:
  * zero). */
