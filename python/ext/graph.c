@@ -436,6 +436,12 @@ static PyObject *graph_outputs(PyObject *self, void *unused)
     return types_of(self, graph_of(self)->output_count, graph_of(self)->outputs);
 }
 
+static PyObject *graph_reverse_only(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(qb_is_reverse_only(graph_of(self)));
+}
+
 PyDoc_STRVAR(compile_doc, "compile(device='cpu')\n--\n\nThe Program of the graph for a device.");
 
 static PyObject *graph_compile(PyObject *self, PyObject *args)
@@ -484,6 +490,7 @@ static PyMethodDef graph_methods[] = {
 static PyGetSetDef graph_getset[] = {
     {"inputs", graph_inputs, NULL, "(shape, dtype) of each input.", NULL},
     {"outputs", graph_outputs, NULL, "(shape, dtype) of each output.", NULL},
+    {"reverse_only", graph_reverse_only, NULL, "Whether something in it has no forward derivative.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

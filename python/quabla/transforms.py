@@ -431,7 +431,7 @@ def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
         raise ValueError(f"{name}: the function has no floating result to differentiate")
     if mode is None:
         rows = sum(ShapeLike(*staged.graph.outputs[i]).size for i in outputs)
-        mode = _rows if rows < sum(inputs[j].size for j in chosen.wrt) else _columns
+        mode = _rows if staged.graph.reverse_only or rows < sum(inputs[j].size for j in chosen.wrt) else _columns
     blocks = mode(staged, inputs, chosen.wrt, outputs)
     by_output = []
     for i in range(len(kinds)):

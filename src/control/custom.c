@@ -172,54 +172,106 @@ static qb_status jvp_infer(const qb_inference *inference)
     return QB_OK;
 }
 
-/* The rule's inputs: operands, then tangents; zeros where there is none, or for all of them where `at_zero`. */
-static void rule_inputs(qb_rule *r, int arguments, bool at_zero, qb_value *primals, qb_value *tangents)
+/* The rule on tangents (zeros where there are none), as it stands. */
+static qb_status apply_rule(qb_rule *r, const qb_graph *rule, int arguments, qb_scratch *scratch)
 {
     int count = r->operand_count;
-    memcpy(primals, r->operand, (size_t)count * sizeof *primals);
-    for (int i = 0; i < arguments; i++) {
-        if (!is_floating(r->graph, r->operand[i]))
-            continue;
-        tangents[count] = r->tangent[i];
-        primals[count++] = qb_or_zeros(r->graph, at_zero ? QB_NONE : r->tangent[i], r->graph, r->operand[i]);
+    qb_value *inputs = qb_scratch_values(scratch, rule->input_count);
+    qb_value *outputs = qb_scratch_values(scratch, rule->output_count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    memcpy(inputs, r->operand, (size_t)count * sizeof *inputs);
+    for (int i = 0; i < arguments; i++)
+        if (is_floating(r->graph, r->operand[i]))
+            inputs[count++] = qb_or_zeros(r->graph, r->tangent[i], r->graph, r->operand[i]);
+    QB_TRY(qb_graph_take_status(r->graph));
+    QB_TRY(qb_inline(rule, r->graph, inputs, outputs));
+    for (int i = 0, t = r->result_count; i < r->result_count; i++) {
+        r->result[i] = outputs[i];
+        if (is_floating(r->graph, outputs[i]))
+            r->result_tangent[i] = outputs[t++];
     }
+    return QB_OK;
 }
 
 /* The rule is linear in its tangents, so it is its own derivative in them; and that derivative has the form that can be
- * transposed. */
+ * transposed. Outputs: results, their tangents (all), and for a rule that is not linear, what shows it. */
+static qb_status linear_rule(const qb_rule *r, const qb_graph *rule, qb_graph **out, bool *makes, qb_scratch *scratch)
+{
+    int inputs = rule->input_count, outputs = rule->output_count, results = r->result_count, kept = 0, made = results;
+    bool *is_tangent = qb_scratch_take(scratch, inputs, sizeof *is_tangent);
+    int *input = qb_scratch_take(scratch, 2 * inputs, sizeof *input);
+    int *output = qb_scratch_take(scratch, 2 * outputs, sizeof *output);
+    if (scratch->failed)
+        return qb_fail_memory();
+    for (int i = r->operand_count; i < inputs; i++)
+        is_tangent[i] = true;
+    qb_graph *both = NULL;
+    QB_TRY(qb_subgraph_jvp(rule, QB_FORWARD_SEPARATE, is_tangent, NULL, makes, &both));
+    for (int i = 0; i < both->input_count; i++)
+        if (i < r->operand_count || i >= inputs)
+            input[kept++] = i;
+    for (int i = 0; i < results; i++)
+        output[i] = i;
+    for (int i = outputs; i < both->output_count; i++)
+        output[made++] = i;
+    bool *point = qb_scratch_take(scratch, both->input_count, sizeof *point);
+    bool *depends = qb_scratch_take(scratch, both->value_count, sizeof *depends);
+    bool linear = !scratch->failed;
+    qb_status status = scratch->failed ? qb_fail_memory() : QB_OK;
+    for (int i = r->operand_count; status == QB_OK && i < inputs; i++)
+        point[i] = true;
+    if (status == QB_OK)
+        qb_mark_dependent(both, point, depends);
+    for (int i = 0; status == QB_OK && i < made; i++)
+        linear = linear && !depends[both->outputs[output[i]]];
+    if (status == QB_OK && !linear)
+        status = qb_fail(QB_ERROR_VALUE, "custom_jvp: the rule is not linear in the tangents, so it has no reverse mode: the "
+                                         "tangent of the result must be linear in them, and the result not depend on them");
+    if (status == QB_OK)
+        status = qb_graph_rearrange(both, kept, input, made, output, out);
+    qb_graph_release(both);
+    return status;
+}
+
+static qb_status apply_linear_rule(qb_rule *r, const qb_graph *rule, int arguments, qb_scratch *scratch)
+{
+    qb_graph *linear;
+    int count = r->operand_count;
+    bool *makes = qb_scratch_take(scratch, rule->output_count, sizeof *makes);
+    qb_value *inputs = qb_scratch_values(scratch, rule->input_count);
+    qb_value *outputs = qb_scratch_values(scratch, 2 * rule->output_count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    QB_TRY(linear_rule(r, rule, &linear, makes, scratch));
+    memcpy(inputs, r->operand, (size_t)count * sizeof *inputs);
+    for (int i = 0; i < arguments; i++)
+        if (is_floating(r->graph, r->operand[i]))
+            inputs[count++] = qb_or_zeros(r->graph, r->tangent[i], r->graph, r->operand[i]);
+    qb_status status = qb_graph_take_status(r->graph);
+    if (status == QB_OK)
+        status = qb_inline(linear, r->graph, inputs, outputs);
+    qb_graph_release(linear);
+    QB_TRY(status);
+    for (int i = 0, t = r->result_count, place = r->result_count; i < r->result_count; i++) {
+        r->result[i] = outputs[i];
+        if (is_floating(r->graph, outputs[i]) && makes[t++])
+            r->result_tangent[i] = outputs[place++];
+    }
+    return QB_OK;
+}
+
 static qb_status custom_jvp(qb_rule *r, qb_scratch *scratch)
 {
     const qb_graph *rule = r->attribute[RULE].graph;
     int arguments = (int)r->attribute[JVP_ARGUMENTS].integer;
-    bool separate = r->forward == QB_FORWARD_SEPARATE;
     if (!rule)
         return qb_fail(QB_ERROR_VALUE,
                        "a custom rule that calls its own function was followed to its last level, and has no derivative "
                        "there: let the rule call the plain function");
-    qb_value *primals = qb_scratch_values(scratch, rule->input_count);
-    qb_value *tangents = qb_scratch_values(scratch, rule->input_count);
-    qb_value *outputs = qb_scratch_values(scratch, rule->output_count);
-    qb_value *outputs_tangent = qb_scratch_values(scratch, rule->output_count);
-    if (scratch->failed)
-        return qb_fail_memory();
     QB_TRY(refuse_captures(r, arguments));
-    rule_inputs(r, arguments, separate, primals, tangents);
-    QB_TRY(qb_graph_take_status(r->graph));
-    if (separate)
-        QB_TRY(qb_jvp(rule, r->graph, QB_FORWARD_SEPARATE, primals, tangents, outputs, outputs_tangent));
-    else
-        QB_TRY(qb_inline(rule, r->graph, primals, outputs));
-    for (int i = 0, t = r->result_count; i < r->result_count; i++) {
-        r->result[i] = outputs[i];
-        if (separate && outputs_tangent[i] != QB_NONE)
-            return qb_fail(QB_ERROR_VALUE, "custom_jvp: the rule's result depends on the tangents; only the tangent of "
-                                           "the result may");
-        if (is_floating(r->graph, outputs[i])) {
-            r->result_tangent[i] = separate ? outputs_tangent[t] : outputs[t];
-            t++;
-        }
-    }
-    return QB_OK;
+    return r->forward == QB_FORWARD_SEPARATE ? apply_linear_rule(r, rule, arguments, scratch)
+                                             : apply_rule(r, rule, arguments, scratch);
 }
 
 static void custom_jvp_jvp(qb_rule *r)

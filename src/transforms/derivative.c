@@ -168,6 +168,11 @@ static bool has_flag(const qb_graph *graph, const bool *live, unsigned flag)
     return false;
 }
 
+bool qb_is_reverse_only(const qb_graph *graph)
+{
+    return has_flag(graph, NULL, QB_OP_REVERSE_ONLY);
+}
+
 qb_status qb_refuse_forward(void)
 {
     return qb_fail(QB_ERROR_VALUE,
@@ -191,7 +196,7 @@ static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
     if (by && by->rank == 0 &&
-        !has_flag(w->source, NULL, QB_OP_REVERSE_ONLY)) { /* forward costs less than reverse, and nested derivatives share their streams */
+        !qb_is_reverse_only(w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w, QB_FORWARD_TOGETHER));

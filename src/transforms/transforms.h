@@ -17,6 +17,9 @@ qb_status qb_jvp(const qb_graph *source, qb_graph *target, qb_forward forward, c
 /* qb_graph_jvp such that the result can be split at its tangents: no primal depends on one. */
 qb_status qb_graph_linearize(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 
+/* Whether something in the graph has no forward derivative. */
+bool qb_is_reverse_only(const qb_graph *graph);
+
 /* The failure of what has a reverse derivative only. */
 qb_status qb_refuse_forward(void);
 
