@@ -179,6 +179,15 @@ QB_API void qb_program_release(qb_program *program);
  * releases. An output that is an input or a constant is that tensor. Any number of threads at once, each with work memory of its
  * own; QB_ERROR_MEMORY where there is none. */
 QB_API qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outputs);
+/* What a run costs, estimated from the plan; nothing is executed. A loop counts as often as it runs, of branches the costliest. */
+typedef struct qb_cost {
+    int64_t
+        flops; /* floating-point operations: 1 for an addition or a test, 4 for a division or a root, 8 for an elementary
+                         * function; 2 m n k for a product of matrices */
+    int64_t bytes;      /* read from and written to arrays, by each step once */
+    int64_t peak_bytes; /* of work memory and outputs */
+} qb_cost;
+QB_API void qb_program_cost(const qb_program *program, qb_cost *out);
 /* The plan as text: steps, kernels, buffers. End with qb_text_free. */
 QB_API qb_status qb_program_text(const qb_program *program, char **out);
 

@@ -566,8 +566,17 @@ static PyObject *program_text(PyObject *self, PyObject *unused)
     return take_text(qbpy_state_of_object(self), status, text);
 }
 
+static PyObject *program_cost(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    qb_cost cost;
+    qb_program_cost(((qbpy_program *)self)->program, &cost);
+    return Py_BuildValue("LLL", (long long)cost.flops, (long long)cost.bytes, (long long)cost.peak_bytes);
+}
+
 static PyMethodDef program_methods[] = {
     {"run", program_run, METH_O, program_run_doc},
+    {"cost", program_cost, METH_NOARGS, "cost()\n--\n\n(flops, bytes, peak_bytes) of a run, estimated."},
     {"text", program_text, METH_NOARGS, "text()\n--\n\nThe plan: steps, kernels, buffers."},
     {NULL, NULL, 0, NULL},
 };

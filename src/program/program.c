@@ -152,6 +152,8 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->step_count = plan->unit_count;
     program->register_count = plan->register_count;
     program->arena_size = plan->arena_size;
+    if ((program->flops = qb_graph_flops(graph)) < 0)
+        return qb_fail_memory();
     int64_t addresses = (int64_t)sizeof(qb_frame) +
                         (program->slot_count + program->register_count + plan->address_count) * (int64_t)sizeof(char *);
     program->scratch_offset = rounded(addresses);

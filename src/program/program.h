@@ -44,6 +44,7 @@ struct qb_program {
     int64_t register_count;
     int64_t scratch_offset, arena_offset, frame_size; /* bytes, in a frame */
     int64_t arena_size;
+    double flops; /* of the graph */
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
 };
 
