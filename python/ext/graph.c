@@ -640,6 +640,7 @@ int qbpy_graph_install(PyObject *module)
     if (!(state->graph_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &graph_spec, NULL)) ||
         !(state->program_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &program_spec, NULL)))
         return -1;
-    return PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0 ? -1
-                                                                                                                : 0;
+    if (PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0)
+        return -1;
+    return qbpy_sparse_install(module);
 }

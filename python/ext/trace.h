@@ -61,7 +61,8 @@ typedef struct qbpy_program {
 } qbpy_program;
 
 PyObject *qbpy_graph_wrap(qbpy_state *state, qb_graph *stolen, const bool *weak);
-int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program */
+int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program; sparse.c */
+int qbpy_sparse_install(PyObject *module);
 
 int qbpy_control_install(PyObject *module); /* control.c */
 

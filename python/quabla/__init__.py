@@ -15,6 +15,7 @@ from .arrays import *  # noqa: F403
 from .control import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .errors import *  # noqa: F403
+from .sparse import *  # noqa: F403
 from .taylor import *  # noqa: F403
 from .transforms import *  # noqa: F403
 

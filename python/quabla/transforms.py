@@ -129,7 +129,7 @@ class Selected:
 def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_value):
     chosen = Selected(args, kwargs, check_argnums(argnums, name), name)
     staged = stage(fun, chosen.leaves, chosen.treedef, has_aux, name)
-    if staged.out_tree.num_leaves != 1 or staged.out_tree != _LEAF:
+    if staged.out_tree.num_leaves != 1 or staged.out_tree != LEAF:
         raise ValueError(
             f"{name} requires a scalar output, got the structure {staged.out_tree}: return one scalar (sum or mean "
             f"of the parts; "
@@ -146,7 +146,7 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
     return (value, grads) if with_value else grads
 
 
-_LEAF = _core.tree_structure(0)
+LEAF = _core.tree_structure(0)
 
 
 def _gradient(fun, argnums, has_aux, name, with_value):

@@ -212,7 +212,7 @@ const qb_op qb_op_gather = {.name = "gather",
                             .summary = "Elements addressed by arrays of indices",
                             .arity = -1,
                             .result_count = 1,
-                            .flags = QB_OP_LINEAR,
+                            .flags = QB_OP_LINEAR | QB_OP_MOVES,
                             .attribute_count = 3,
                             .attribute_name = {"axes", "batch", "bounds"},
                             .lane = QB_LANE_NONE,
@@ -487,7 +487,7 @@ static double update_flops(const qb_graph *graph, const qb_node *node)
                                         .simplify = op_simplify,                                                       \
                                         .cpu = qb_scatter_##kind##_run};
 
-SCATTER(set, "Addressed elements replaced, the last write kept", QB_OP_LINEAR, NULL, scatter_linear_jvp,
+SCATTER(set, "Addressed elements replaced, the last write kept", QB_OP_LINEAR | QB_OP_MOVES, NULL, scatter_linear_jvp,
         scatter_set_transpose, NULL)
 SCATTER(add, "Updates added to the addressed elements, in the order of the entries", QB_OP_LINEAR, update_flops,
         scatter_linear_jvp, scatter_add_transpose, scatter_add_simplify)
@@ -615,7 +615,7 @@ const qb_op qb_op_insert = {.name = "insert",
                             .summary = "A regular part of the array replaced",
                             .arity = 2,
                             .result_count = 1,
-                            .flags = QB_OP_LINEAR | QB_OP_OVERWRITES,
+                            .flags = QB_OP_LINEAR | QB_OP_OVERWRITES | QB_OP_MOVES,
                             .attribute_count = 2,
                             .attribute_name = {"start", "step"},
                             .lane = QB_LANE_NONE,
