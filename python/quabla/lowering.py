@@ -35,10 +35,13 @@ class Lowered:
         self._paths = paths
         self._device = device
 
-    def as_text(self):
-        """The program after dead-code elimination, folding and merging of equal nodes: one line a node, inputs "
-        "named by path."""
-        return self.program.text()
+    def as_text(self, source=False):
+        """The program after dead-code elimination, folding and merging of equal nodes: one line a node.
+
+        Inputs are named by path. With source, each line ends in the line of the user's program that the operation, or
+        the one that it is the derivative of, was written on.
+        """
+        return self.program.text(True, source)
 
     def cost(self):
         """Cost(flops, bytes, peak_bytes) of the compiled program; nothing is executed."""

@@ -159,9 +159,7 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->scratch_offset = rounded(addresses);
     program->arena_offset = rounded(program->scratch_offset + plan->scratch_size);
     program->frame_size = program->arena_offset + plan->arena_size;
-    for (int32_t i = 0; i < program->step_count && !program->graph; i++)
-        if (program->steps[i].kind == QB_STEP_CALL)
-            program->graph = qb_graph_retain(graph);
+    program->graph = qb_graph_retain(graph);
     return QB_OK;
 }
 

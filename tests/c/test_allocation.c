@@ -162,6 +162,27 @@ static qb_status compile_and_run(const subject *s)
     return status;
 }
 
+/* Outputs that claim to be NaN: the program is run again with all its values, and none is to blame. */
+static qb_status check_finite(const subject *s)
+{
+    qb_program *program;
+    qb_tensor *outputs[MOST] = {NULL};
+    QB_TRY(qb_compile(NULL, s->graph, "cpu", &program));
+    qb_status status = qb_run(program, s->inputs, outputs);
+    if (status == QB_OK) {
+        for (int i = 0; i < s->graph->output_count; i++) {
+            qb_tensor *out = outputs[i];
+            bool taken = out->size > 0 && qb_dtype_is_floating(out->dtype) && out->references == 1;
+            for (int64_t k = 0; taken && k < out->size; k++)
+                qb_dtype_store(out->dtype, NAN, (char *)out->data + (size_t)k * qb_dtype_size(out->dtype));
+        }
+        status = qb_check_finite(program, s->inputs, outputs);
+        check_release(s->graph->output_count, outputs);
+    }
+    qb_program_release(program);
+    return status == QB_ERROR_NONFINITE ? QB_OK : status;
+}
+
 static void check_graph(const sample *sample, const qb_graph *graph, const char *name)
 {
     subject s = {.name = name, .graph = graph};
@@ -179,6 +200,7 @@ static void check_graph(const sample *sample, const qb_graph *graph, const char 
     check_step("optimize", optimize, &s);
     check_step("graph text", graph_text, &s);
     check_step("compile and run", compile_and_run, &s);
+    check_step("check finite", check_finite, &s);
     if (graph->values[graph->outputs[0]].rank == 0)
         check_step("gradient", gradient, &s);
     check_release(graph->input_count, s.inputs);

@@ -824,6 +824,39 @@ static void check_cost(void)
     qb_graph_release(graph);
 }
 
+/* sqrt(x - 2) of what is below 2: the message names the operation, its line, and its operand. */
+static void check_blame(void)
+{
+    const double x[] = {1, 3, 0.5};
+    qb_graph *graph;
+    qb_value value, two;
+    qb_tensor *input, *number, *output;
+    qb_program *program;
+    OK(qb_graph_create(&graph));
+    OK(qb_tensor_create(QB_FLOAT64, 1, (int64_t[]){3}, x, &input));
+    OK(qb_tensor_create(QB_FLOAT64, 0, NULL, &(double){2}, &number));
+    OK(qb_graph_input(graph, "x", QB_FLOAT64, 1, (int64_t[]){3}, &value));
+    OK(qb_graph_constant(graph, number, &two));
+    qb_graph_set_source(graph, "model.c", 10);
+    OK(qb_apply(graph, "subtract", 2, (qb_value[]){value, two}, NULL, &value));
+    qb_graph_set_source(graph, "model.c", 11);
+    OK(qb_apply(graph, "sqrt", 1, &value, NULL, &value));
+    qb_graph_set_source(graph, NULL, 0);
+    OK(qb_apply(graph, "exp", 1, &value, NULL, &value));
+    OK(qb_graph_output(graph, value));
+    OK(qb_compile(context, graph, "cpu", &program));
+    OK(qb_run(program, &input, &output));
+    CHECK(qb_check_finite(program, &input, &output) == QB_ERROR_NONFINITE, "not found");
+    CHECK(strcmp(qb_error_message(), "sqrt, of model.c:11, gave a result that is not finite: 2 nan of 3 elements, the "
+                                     "first at (0,). Its operand: float64[3] from -1.5 to 1") == 0,
+          "the message");
+    qb_tensor_release(output);
+    qb_tensor_release(input);
+    qb_tensor_release(number);
+    qb_program_release(program);
+    qb_graph_release(graph);
+}
+
 int main(void)
 {
     OK(qb_context_create(&context));
@@ -835,6 +868,7 @@ int main(void)
         sample_graph(i);
     check_long_chain();
     check_cost();
+    check_blame();
     check_threads();
     check_memory();
     check_eager();
