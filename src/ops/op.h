@@ -107,7 +107,9 @@ struct qb_op {
  * out. Integer and bool arithmetic, and what moves elements only, count nothing. */
 double qb_node_flops(const qb_graph *graph, const qb_node *node);
 double qb_graph_flops(const qb_graph *graph);
-double qb_flops_of_operand(const qb_graph *graph, const qb_node *node); /* a rule: one for each element of operand 0 */
+/* Rules: one for each element of operand 0; those of the graph that is attribute 0. */
+double qb_flops_of_operand(const qb_graph *graph, const qb_node *node);
+double qb_flops_of_body(const qb_graph *graph, const qb_node *node);
 
 /* All descriptors, for tests and documentation. */
 extern const qb_op *const qb_ops[];

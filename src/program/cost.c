@@ -53,12 +53,28 @@ static int64_t call_bytes(const qb_call_step *call)
     return bytes;
 }
 
+/* Programs of a loop as often as they can run (without a bound once), of a switch the one that moves most. */
+static int64_t region_bytes(const qb_region *region)
+{
+    int64_t sum = 0, most = 0;
+    for (int32_t i = 0; i < region->program_count; i++) {
+        qb_cost cost;
+        qb_program_cost(region->programs[i], &cost);
+        sum += cost.bytes;
+        most = cost.bytes > most ? cost.bytes : most;
+    }
+    if (region->op == &qb_op_loop)
+        return region->capacity < 0 ? sum : sum * region->capacity;
+    return region->op == &qb_op_switch ? most : sum;
+}
+
 static int64_t step_bytes(const qb_step *step)
 {
     switch (step->kind) {
     case QB_STEP_KERNEL: return kernel_bytes(step->kernel);
     case QB_STEP_DOT: return product_bytes(step->dot);
     case QB_STEP_CALL: return call_bytes(step->call);
+    case QB_STEP_REGION: return region_bytes(step->region);
     }
     return 0;
 }

@@ -78,6 +78,23 @@ def test_cost_is_a_named_tuple_and_executes_nothing():
     assert estimate.peak_bytes == 200_000**2 * 8
 
 
+# ------------------------------------------------------------------------------------------------ loops, branches
+
+
+def test_a_loop_costs_its_body_as_often_as_it_runs_and_a_switch_its_costliest_branch():
+    def loop(x):
+        return qb.fori_loop(0, 10, lambda i, c: qb.sin(c) + 1.0, x)
+
+    once = cost(lambda x: qb.sin(x) + 1.0, like(100))
+    repeated = cost(loop, like(100))
+    assert repeated.flops == 10 * once.flops
+    assert 10 * once.bytes <= repeated.bytes <= 12 * once.bytes + 1000
+    chosen = cost(lambda p, x: qb.cond(p, qb.sin, lambda y: y + 1.0, x), like(dtype=qb.bool_), like(100))
+    assert chosen.flops == 100 * 8
+    assert cost(qb.checkpoint(qb.sin), like(100)).flops == 100 * 8
+    assert cost(qb.grad(lambda x: qb.sum(qb.checkpoint(qb.sin)(x))), like(100)).flops <= 100 * 10
+
+
 # ------------------------------------------------------------------------------------------------ what is shared
 
 
