@@ -43,6 +43,7 @@ typedef enum qb_status {
     QB_ERROR_UNSUPPORTED, /* an operation that a device lacks, or a device that is not there; see qb_error_operation */
     QB_ERROR_RUNTIME,     /* a program that could not finish */
     QB_ERROR_INTERRUPTED, /* a run that qb_context_on_poll's function stopped */
+    QB_ERROR_NONFINITE,   /* a result with NaN or an infinity, where that was asked about */
     QB_ERROR_INTERNAL     /* a fault of the library itself */
 } qb_status;
 
@@ -120,6 +121,10 @@ QB_API qb_status qb_graph_constant(qb_graph *graph, qb_tensor *tensor, qb_value 
 /* Declares the next output, of any dtype and shape; a value may be several outputs. QB_ERROR_VALUE: not a value of the graph. */
 QB_API qb_status qb_graph_output(qb_graph *graph, qb_value value);
 
+/* The nodes made from now on come from this line of a user's program: texts and messages name it. `file` is copied; NULL: unknown. What
+ * transforms make of a node has that node's line. */
+QB_API void qb_graph_set_source(qb_graph *graph, const char *file, int line);
+
 QB_API int qb_graph_input_count(const qb_graph *graph);
 QB_API int qb_graph_output_count(const qb_graph *graph);
 QB_API qb_value qb_graph_output_at(const qb_graph *graph, int index);
@@ -179,6 +184,19 @@ QB_API void qb_program_release(qb_program *program);
  * releases. An output that is an input or a constant is that tensor. Any number of threads at once, each with work memory of its
  * own; QB_ERROR_MEMORY where there is none. */
 QB_API qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outputs);
+/* Whether the outputs of a run on these inputs are finite. Where one is not, the program is run again with all results kept, and
+ * QB_ERROR_NONFINITE names the operation that made the first number that is not, the line it comes from (see qb_graph_set_source;
+ * for a derivative, that of the operation that it is the derivative of), and the range of its operands. */
+QB_API qb_status qb_check_finite(qb_program *program, qb_tensor *const *inputs, qb_tensor *const *outputs);
+/* What a run costs, estimated from the plan; nothing is executed. A loop counts as often as it runs, of branches the costliest. */
+typedef struct qb_cost {
+    int64_t
+        flops; /* floating-point operations: 1 for an addition or a test, 4 for a division or a root, 8 for an elementary
+                         * function; 2 m n k for a product of matrices */
+    int64_t bytes;      /* read from and written to arrays, by each step once */
+    int64_t peak_bytes; /* of work memory and outputs */
+} qb_cost;
+QB_API void qb_program_cost(const qb_program *program, qb_cost *out);
 /* The plan as text: steps, kernels, buffers. End with qb_text_free. */
 QB_API qb_status qb_program_text(const qb_program *program, char **out);
 

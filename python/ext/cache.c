@@ -81,7 +81,16 @@ static PyObject *collect_outputs(qbpy_state *state, const qbpy_entry *e, qb_tens
     return result;
 }
 
-PyObject *qbpy_entry_run(qbpy_state *state, qbpy_entry *e, const qbpy_signature *s)
+/* Drops outputs that are not finite, with the error that says where they come from. */
+static qb_status check_outputs(const qbpy_entry *e, qb_tensor *const *inputs, qb_tensor *const *outputs)
+{
+    qb_status status = qb_check_finite(e->program, inputs, outputs);
+    for (int i = 0; status != QB_OK && i < e->output_count; i++)
+        qb_tensor_release(outputs[i]);
+    return status;
+}
+
+PyObject *qbpy_entry_run(qbpy_state *state, qbpy_entry *e, const qbpy_signature *s, bool check)
 {
     qb_tensor *few[FEW_TENSORS], **tensors = few;
     int total = e->input_count + e->output_count;
@@ -103,6 +112,8 @@ PyObject *qbpy_entry_run(qbpy_state *state, qbpy_entry *e, const qbpy_signature 
         Py_BEGIN_ALLOW_THREADS status = qb_run(e->program, tensors, outputs);
         Py_END_ALLOW_THREADS
     }
+    if (status == QB_OK && check)
+        status = check_outputs(e, tensors, outputs);
     PyObject *result = status == QB_OK ? collect_outputs(state, e, outputs) : qbpy_raise(state, status);
     qbpy_entry_release(e);
     if (tensors != few)

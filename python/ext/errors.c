@@ -21,6 +21,7 @@ PyObject *qbpy_raise(qbpy_state *state, qb_status status)
     case QB_ERROR_INDEX: type = PyExc_IndexError; break;
     case QB_ERROR_MEMORY: type = PyExc_MemoryError; break;
     case QB_ERROR_RUNTIME: type = PyExc_RuntimeError; break;
+    case QB_ERROR_NONFINITE: type = PyExc_FloatingPointError; break;
     case QB_ERROR_UNSUPPORTED: return raise_unsupported(state);
     case QB_ERROR_INTERRUPTED: /* the signal's handler has set an exception (see poll in module.c) */
         if (PyErr_Occurred())

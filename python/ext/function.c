@@ -6,6 +6,7 @@
 #include "program/program.h"
 #include "trace.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
@@ -96,6 +97,24 @@ static int check_power(const eager_operands *operands)
     return 0;
 }
 
+static bool is_finite(const qb_tensor *tensor)
+{
+    bool finite = true;
+    size_t size = qb_dtype_size(tensor->dtype);
+    for (int64_t i = 0; qb_dtype_is_floating(tensor->dtype) && finite && i < tensor->size; i++)
+        finite = isfinite(qb_dtype_load(tensor->dtype, (const char *)tensor->data + (size_t)i * size));
+    return finite;
+}
+
+/* Where an operand is not finite either, the user gave it. */
+static bool makes_nonfinite(const qb_tensor *result, const eager_operands *operands)
+{
+    bool made = !is_finite(result);
+    for (int i = 0; made && i < operands->count; i++)
+        made = !operands->tensors[i] || is_finite(operands->tensors[i]);
+    return made;
+}
+
 static PyObject *run_eagerly(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                              const eager_operands *operands)
 {
@@ -110,6 +129,11 @@ static PyObject *run_eagerly(qbpy_state *state, const qb_function *function, con
         status = qb_call_eagerly(state->context, function, parameters, operands->count, operands->tensors,
                                  operands->weak, &result, &weak);
         Py_END_ALLOW_THREADS;
+    }
+    if (status == QB_OK && qbpy_debug_nans() && makes_nonfinite(result, operands)) {
+        status = qb_fail_nonfinite(function->name, qbpy_current_source(state, NULL), result, operands->count,
+                                   operands->tensors);
+        qb_tensor_release(result);
     }
     return status == QB_OK ? qbpy_tensor_wrap(state, result, weak) : qbpy_raise(state, status);
 }

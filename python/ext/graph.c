@@ -385,25 +385,28 @@ static PyObject *take_text(qbpy_state *state, qb_status status, char *text)
     return result;
 }
 
-PyDoc_STRVAR(text_doc, "text(optimized=True)\n--\n\nThe canonical text, after the passes or as traced.");
+PyDoc_STRVAR(
+    text_doc,
+    "text(optimized=True, source=False)\n--\n\nThe canonical text, after the passes or as traced; with the line of\n"
+    "the user's program that each node comes from.");
 
 static PyObject *graph_text(PyObject *self, PyObject *args)
 {
     qbpy_state *state = qbpy_state_of_object(self);
-    int optimized = 1;
+    int optimized = 1, source = 0;
     char *text = NULL;
-    if (!PyArg_ParseTuple(args, "|p", &optimized))
+    if (!PyArg_ParseTuple(args, "|pp", &optimized, &source))
         return NULL;
     qb_status status;
     if (!optimized) {
-        status = qb_graph_text(graph_of(self), &text);
+        status = qb_graph_write(graph_of(self), source, &text);
         return take_text(state, status, text);
     }
     qb_graph *simple;
     status = qb_optimize(graph_of(self), &simple);
     if (status != QB_OK)
         return qbpy_raise(state, status);
-    status = qb_graph_text(simple, &text);
+    status = qb_graph_write(simple, source, &text);
     qb_graph_release(simple);
     return take_text(state, status, text);
 }
@@ -478,8 +481,7 @@ static PyMethodDef graph_methods[] = {
     {"gradient", graph_gradient, METH_O,
      "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
     {"jvp", graph_jvp, METH_O, "jvp(wrt)\n--\n\nThe graph with tangents: see qb_graph_jvp."},
-    {"linearize", graph_linearize, METH_O,
-     "linearize(wrt)\n--\n\nAs jvp, such that it can be split at the tangents."},
+    {"linearize", graph_linearize, METH_O, "linearize(wrt)\n--\n\nAs jvp, such that it can be split at the tangents."},
     {"vjp", graph_vjp, METH_O, "vjp(wrt)\n--\n\nThe graph with cotangents: see qb_graph_vjp."},
     {"split", graph_split, METH_VARARGS, split_doc},
     {"text", graph_text, METH_VARARGS, text_doc},
@@ -524,6 +526,16 @@ PyDoc_STRVAR(
     program_run_doc,
     "run(tensors)\n--\n\nRuns on a sequence of Tensors of exactly the input types; returns a list of Tensors.");
 
+/* Drops outputs that are not finite, with the error that says where they come from. `all`: inputs, then outputs. */
+static qb_status check_outputs(const qbpy_program *program, qb_tensor *const *all)
+{
+    qb_tensor *const *outputs = all + program->input_count;
+    qb_status status = qb_check_finite(program->program, all, outputs);
+    for (int i = 0; status != QB_OK && i < program->output_count; i++)
+        qb_tensor_release(outputs[i]);
+    return status;
+}
+
 static PyObject *program_run(PyObject *self, PyObject *tensors)
 {
     qbpy_state *state = qbpy_state_of_object(self);
@@ -548,8 +560,12 @@ static PyObject *program_run(PyObject *self, PyObject *tensors)
         PyErr_Format(PyExc_TypeError, "run: expected %d Tensors", program->input_count);
     } else {
         qb_status status;
-        Py_BEGIN_ALLOW_THREADS status = qb_run(program->program, all, outputs);
-        Py_END_ALLOW_THREADS result = status == QB_OK ? PyList_New(program->output_count) : qbpy_raise(state, status);
+        Py_BEGIN_ALLOW_THREADS;
+        status = qb_run(program->program, all, outputs);
+        Py_END_ALLOW_THREADS;
+        if (status == QB_OK && qbpy_debug_nans())
+            status = check_outputs(program, all);
+        result = status == QB_OK ? PyList_New(program->output_count) : qbpy_raise(state, status);
         for (int i = 0; status == QB_OK && i < program->output_count; i++) {
             PyObject *wrapped = result ? qbpy_tensor_wrap(state, outputs[i], program->weak[i]) : NULL;
             if (!result)
@@ -573,8 +589,17 @@ static PyObject *program_text(PyObject *self, PyObject *unused)
     return take_text(qbpy_state_of_object(self), status, text);
 }
 
+static PyObject *program_cost(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    qb_cost cost;
+    qb_program_cost(((qbpy_program *)self)->program, &cost);
+    return Py_BuildValue("LLL", (long long)cost.flops, (long long)cost.bytes, (long long)cost.peak_bytes);
+}
+
 static PyMethodDef program_methods[] = {
     {"run", program_run, METH_O, program_run_doc},
+    {"cost", program_cost, METH_NOARGS, "cost()\n--\n\n(flops, bytes, peak_bytes) of a run, estimated."},
     {"text", program_text, METH_NOARGS, "text()\n--\n\nThe plan: steps, kernels, buffers."},
     {NULL, NULL, 0, NULL},
 };
@@ -638,6 +663,7 @@ int qbpy_graph_install(PyObject *module)
     if (!(state->graph_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &graph_spec, NULL)) ||
         !(state->program_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &program_spec, NULL)))
         return -1;
-    return PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0 ? -1
-                                                                                                                : 0;
+    if (PyModule_AddType(module, state->graph_type) < 0 || PyModule_AddType(module, state->program_type) < 0)
+        return -1;
+    return qbpy_sparse_install(module);
 }

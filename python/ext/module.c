@@ -61,8 +61,8 @@ static int module_exec(PyObject *module)
     if (qbpy_dtype_install(module) < 0 || qbpy_tensor_install(module) < 0 || qbpy_convert_install(module) < 0 ||
         qbpy_tree_install(module) < 0)
         return -1;
-    if (qbpy_trace_install(module) < 0 || qbpy_install_functions(module) < 0 || qbpy_at_install(module) < 0 ||
-        qbpy_transform_install(module) < 0)
+    if (qbpy_source_install(module) < 0 || qbpy_debug_install(module) < 0 || qbpy_trace_install(module) < 0 ||
+        qbpy_install_functions(module) < 0 || qbpy_at_install(module) < 0 || qbpy_transform_install(module) < 0)
         return -1;
     return 0;
 }

@@ -42,8 +42,9 @@
     X(TracerError)                                                                                                     \
     X(RetraceLimitError)                                                                                               \
     X(RetraceWarning)                                                                                                  \
-    X(tree_registry) /* dict: class -> registration */                                                                 \
-    X(numpy_asarray) /* numpy.asarray, or NULL as long as nobody asked for NumPy */
+    X(package_folder) /* str: where the package's Python files lie, with a slash */                                    \
+    X(tree_registry)  /* dict: class -> registration */                                                                \
+    X(numpy_asarray)  /* numpy.asarray, or NULL as long as nobody asked for NumPy */
 
 #define QBPY_STATE_STRINGS(X)                                                                                          \
     X(name, "name")                                                                                                    \
@@ -71,6 +72,7 @@ typedef struct qbpy_state {
 #define X(field, text) PyObject *str_##field;
     QBPY_STATE_STRINGS(X)
 #undef X
+    bool full_tracebacks;             /* source.c */
     PyObject *dtypes[QB_DTYPE_COUNT]; /* the one object of each dtype */
 } qbpy_state;
 
@@ -169,9 +171,11 @@ int qbpy_tensor_install(PyObject *module);  /* tensor.c: Tensor */
 int qbpy_convert_install(PyObject *module); /* convert.c: array, asarray, zeros ... */
 int qbpy_tree_install(PyObject *module);    /* tree.c: TreeDef, tree_flatten ... */
 int qbpy_install_functions(
-    PyObject *module);                    /* function.c: the functions of functions.def, and the methods of arrays */
-int qbpy_at_install(PyObject *module);    /* at.c: what x.at is */
-int qbpy_trace_install(PyObject *module); /* trace.c */
+    PyObject *module);                     /* function.c: the functions of functions.def, and the methods of arrays */
+int qbpy_at_install(PyObject *module);     /* at.c: what x.at is */
+int qbpy_source_install(PyObject *module); /* source.c */
+int qbpy_debug_install(PyObject *module);  /* debug.c */
+int qbpy_trace_install(PyObject *module);  /* trace.c */
 int qbpy_transform_install(PyObject *module); /* transform.c */
 
 /* repr.c: the text of a Tensor. */

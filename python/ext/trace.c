@@ -131,6 +131,7 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
     }
     PyObject *result = values && weak ? NULL : PyErr_NoMemory();
     bool valid = values && weak;
+    trace->graph->source = qbpy_current_source(state, &trace->sources);
     for (int i = 0; valid && i < operand_count; i++) {
         values[i] = QB_NONE;
         weak[i] = false;
@@ -168,6 +169,7 @@ static qbpy_trace *trace_push(qbpy_state *state)
     trace->captures = NULL;
     trace->capture_values = NULL;
     trace->capture_capacity = 0;
+    memset(&trace->sources, 0, sizeof trace->sources);
     qb_status status = qb_graph_create(&trace->graph);
     if (status != QB_OK || !(trace->captures = PyList_New(0))) {
         if (status != QB_OK)
@@ -305,6 +307,7 @@ static void trace_dealloc(PyObject *self)
     Py_XDECREF(trace->parent);
     Py_XDECREF(trace->captures);
     PyMem_Free(trace->capture_values);
+    qbpy_source_cache_clear(&trace->sources);
     PyObject_Free(self);
     Py_DECREF(type);
 }

@@ -10,6 +10,25 @@
 #include "functions/function.h"
 #include "quabla_ext.h"
 
+/* Where calls came from in this trace: by code object (owned) and instruction. */
+enum { QBPY_SOURCES = 64 };
+typedef struct qbpy_source_cache {
+    struct {
+        PyObject *code;
+        int instruction;
+        int32_t source;
+    } entries[QBPY_SOURCES];
+} qbpy_source_cache;
+
+/* The line of the innermost frame outside the package (base/source.h; 0: there is none); `cache` may be NULL. */
+int32_t qbpy_current_source(qbpy_state *state, qbpy_source_cache *cache);
+void qbpy_source_cache_clear(qbpy_source_cache *cache);
+/* Takes the package's own frames out of the traceback of the exception that is set. */
+void qbpy_trim_traceback(qbpy_state *state);
+
+/* Whether results are to be checked for NaN and infinities on this thread (debug.c). */
+bool qbpy_debug_nans(void);
+
 /* A graph under construction. */
 typedef struct qbpy_trace {
     PyObject_HEAD qb_graph *graph;
@@ -18,6 +37,7 @@ typedef struct qbpy_trace {
     PyObject *captures;        /* list of TraceTensors of enclosing traces, one for each input after the arguments */
     qb_value *capture_values;  /* the inputs that stand for them */
     Py_ssize_t capture_capacity;
+    qbpy_source_cache sources;
 } qbpy_trace;
 
 /* A value of a trace. Has no elements. */
@@ -61,7 +81,8 @@ typedef struct qbpy_program {
 } qbpy_program;
 
 PyObject *qbpy_graph_wrap(qbpy_state *state, qb_graph *stolen, const bool *weak);
-int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program */
+int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program; sparse.c */
+int qbpy_sparse_install(PyObject *module);
 
 int qbpy_control_install(PyObject *module); /* control.c */
 

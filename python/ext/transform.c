@@ -19,6 +19,7 @@ typedef struct qbpy_transform {
     PyObject *number_argnums;  /* tuple: positional arguments whose Python numbers become arrays */
     PyObject *static_argnums;  /* tuple, or NULL */
     PyObject *static_argnames; /* frozenset, or NULL */
+    bool debug_nans;           /* results that are not finite are errors */
     PyObject *dict;
     PyObject *weakrefs;
 } qbpy_transform;
@@ -60,7 +61,7 @@ static PyObject *build_and_run(qbpy_state *state, const qbpy_transform *self, co
         if (e) {
             e->references++;
             if (qbpy_cache_insert(state, self->cache, self->fun, s, e) == 0)
-                result = qbpy_entry_run(state, e, s);
+                result = qbpy_entry_run(state, e, s, self->debug_nans || qbpy_debug_nans());
             qbpy_entry_release(e);
         }
     }
@@ -136,7 +137,7 @@ static PyObject *dispatch(qbpy_state *state, const qbpy_transform *self, qbpy_si
     }
     qbpy_entry *e = qbpy_cache_find(self->cache, s);
     if (e)
-        return qbpy_entry_run(state, e, s);
+        return qbpy_entry_run(state, e, s, self->debug_nans || qbpy_debug_nans());
     return PyErr_Occurred() ? NULL : build_and_run(state, self, s);
 }
 
@@ -165,18 +166,24 @@ static PyObject *transform_call(PyObject *callable, PyObject *const *given, size
     qbpy_signature_clear(&s);
     Py_XDECREF(own_names);
     PyMem_Free(scratch);
-    return traced ? call_impl(self, given, nargs, given_names) : result;
+    if (traced)
+        result = call_impl(self, given, nargs, given_names);
+    if (!result)
+        qbpy_trim_traceback(state);
+    return result;
 }
 
 /* ---- Transform, the type */
 
 static PyObject *transform_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"fun", "impl", "build", "cache", "number_argnums", "static_argnums", "static_argnames",
-                               NULL};
+    static char *keywords[] = {
+        "fun", "impl", "build", "cache", "number_argnums", "static_argnums", "static_argnames", "debug_nans", NULL};
     PyObject *fun, *impl, *build, *cache, *numbers = NULL, *static_argnums = NULL, *static_argnames = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|O!O!O!", keywords, &fun, &impl, &build, &cache, &PyTuple_Type,
-                                     &numbers, &PyTuple_Type, &static_argnums, &PyFrozenSet_Type, &static_argnames))
+    int debug_nans = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|O!O!O!p", keywords, &fun, &impl, &build, &cache, &PyTuple_Type,
+                                     &numbers, &PyTuple_Type, &static_argnums, &PyFrozenSet_Type, &static_argnames,
+                                     &debug_nans))
         return NULL;
     qbpy_state *state = qbpy_state_of_type(type);
     if (!Py_IS_TYPE(cache, state->cache_type)) {
@@ -187,6 +194,7 @@ static PyObject *transform_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (!self)
         return NULL;
     self->vectorcall = transform_call;
+    self->debug_nans = debug_nans;
     self->fun = Py_NewRef(fun);
     self->impl = Py_NewRef(impl);
     self->build = Py_NewRef(build);
@@ -299,6 +307,7 @@ static PyMemberDef transform_members[] = {
     {"number_argnums", T_OBJECT, offsetof(qbpy_transform, number_argnums), READONLY, NULL},
     {"static_argnums", T_OBJECT, offsetof(qbpy_transform, static_argnums), READONLY, NULL},
     {"static_argnames", T_OBJECT, offsetof(qbpy_transform, static_argnames), READONLY, NULL},
+    {"debug_nans", T_BOOL, offsetof(qbpy_transform, debug_nans), READONLY, NULL},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(qbpy_transform, vectorcall), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(qbpy_transform, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(qbpy_transform, weakrefs), READONLY, NULL},

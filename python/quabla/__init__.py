@@ -14,7 +14,9 @@ from ._core import *  # noqa: F403
 from .arrays import *  # noqa: F403
 from .control import *  # noqa: F403
 from .custom import *  # noqa: F403
+from .debug import *  # noqa: F403
 from .errors import *  # noqa: F403
+from .sparse import *  # noqa: F403
 from .taylor import *  # noqa: F403
 from .transforms import *  # noqa: F403
 

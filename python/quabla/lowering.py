@@ -1,7 +1,23 @@
 """Lowering: a function's compiled program to look at, without executing anything."""
 
+from typing import NamedTuple
+
 from . import _core
 from .staging import ShapeDtype, as_array, is_number, split_statics, trace_call, with_statics
+
+
+class Cost(NamedTuple):
+    """What one run of a program costs, estimated from its plan.
+
+    flops       floating-point operations: 1 for an addition or a test, 4 for a division or a root, 8 for an elementary
+                function, 2 m n k for a product of matrices
+    bytes       read from and written to arrays; what is fused into one kernel moves none
+    peak_bytes  of work memory and results
+    """
+
+    flops: int
+    bytes: int
+    peak_bytes: int
 
 
 class Lowered:
@@ -19,10 +35,17 @@ class Lowered:
         self._paths = paths
         self._device = device
 
-    def as_text(self):
-        """The program after dead-code elimination, folding and merging of equal nodes: one line a node, inputs "
-        "named by path."""
-        return self.program.text()
+    def as_text(self, source=False):
+        """The program after dead-code elimination, folding and merging of equal nodes: one line a node.
+
+        Inputs are named by path. With source, each line ends in the line of the user's program that the operation, or
+        the one that it is the derivative of, was written on.
+        """
+        return self.program.text(True, source)
+
+    def cost(self):
+        """Cost(flops, bytes, peak_bytes) of the compiled program; nothing is executed."""
+        return Cost(*self.program.compile(self._device).cost())
 
     def compile(self):
         """A callable of arguments of exactly the lowered structure, shapes and dtypes."""

@@ -129,7 +129,7 @@ class Selected:
 def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_value):
     chosen = Selected(args, kwargs, check_argnums(argnums, name), name)
     staged = stage(fun, chosen.leaves, chosen.treedef, has_aux, name)
-    if staged.out_tree.num_leaves != 1 or staged.out_tree != _LEAF:
+    if staged.out_tree.num_leaves != 1 or staged.out_tree != LEAF:
         raise ValueError(
             f"{name} requires a scalar output, got the structure {staged.out_tree}: return one scalar (sum or mean "
             f"of the parts; "
@@ -146,7 +146,7 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
     return (value, grads) if with_value else grads
 
 
-_LEAF = _core.tree_structure(0)
+LEAF = _core.tree_structure(0)
 
 
 def _gradient(fun, argnums, has_aux, name, with_value):
@@ -643,12 +643,15 @@ def _static_positions(fun, static_argnums, static_argnames):
 
 
 @decorator
-def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8):
+def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8, precision=None, debug_nans=False):
     """fun, traced once per signature and compiled.
 
     Args:
         device: where it runs: None or "cpu". Never chosen automatically.
         static_argnums, static_argnames: arguments passed to fun as they are; hashable, part of the signature.
+        precision: None or "float64"; on the CPU float64 programs run in float64 always.
+        debug_nans: a result that is not finite is a FloatingPointError that says where it comes from, as under
+            debug_nans().
         max_traces: programs kept; one more evicts the least recently used, with a RetraceWarning.
 
     The signature is the structure of the arguments, shape and dtype of each array, and the value of each Python
@@ -656,10 +659,12 @@ def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8):
     result has a method lower(*args, **kwargs): see Lowered.
     """
     device = _core.check_device("cpu" if device is None else device)
+    if precision not in (None, "float64"):
+        raise ValueError(f'jit: precision must be None or "float64", got {precision!r}')
     nums, names = _static_positions(fun, static_argnums, static_argnames)
     impl = functools.partial(_jit_impl, static_argnums=nums, static_argnames=names)
     cache = cache_for(fun, ("jit", nums, names, device), max_traces)
-    transform = Transform(fun, impl, build, cache, static_argnums=nums, static_argnames=names)
+    transform = Transform(fun, impl, build, cache, static_argnums=nums, static_argnames=names, debug_nans=debug_nans)
     transform.device = device
     transform.lower = functools.partial(lower, fun, nums, names, device)
     return transform

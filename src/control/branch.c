@@ -517,6 +517,18 @@ static void switch_refine(qb_rule *r)
     finish(r, status, &scratch);
 }
 
+/* Of the costliest branch. */
+static double switch_flops(const qb_graph *graph, const qb_node *node)
+{
+    (void)graph;
+    double most = 0;
+    for (int i = 0; i < node->attributes[0].count && most >= 0; i++) {
+        double branch = qb_graph_flops(node->attributes[0].graphs[i]);
+        most = branch < 0 || branch > most ? branch : most;
+    }
+    return most;
+}
+
 const qb_op qb_op_switch = {.name = "switch",
                             .summary = "the results of one of several graphs, chosen by an index",
                             .arity = -1,
@@ -529,5 +541,6 @@ const qb_op qb_op_switch = {.name = "switch",
                             .jvp = switch_jvp,
                             .transpose = switch_transpose,
                             .batch = switch_batch,
+                            .flops = switch_flops,
                             .refine = switch_refine,
                             .needs = switch_needs};

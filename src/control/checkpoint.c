@@ -229,5 +229,6 @@ const qb_op qb_op_checkpoint = {.name = "checkpoint",
                                 .jvp = checkpoint_jvp,
                                 .transpose = checkpoint_transpose,
                                 .batch = checkpoint_batch,
+                                .flops = qb_flops_of_body,
                                 .refine = checkpoint_refine,
                                 .needs = checkpoint_needs};

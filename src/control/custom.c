@@ -351,6 +351,7 @@ const qb_op qb_op_custom_jvp = {.name = "custom_jvp",
                                 .infer = jvp_infer,
                                 .jvp = custom_jvp_jvp,
                                 .batch = custom_jvp_batch,
+                                .flops = qb_flops_of_body,
                                 .refine = refine_to_body};
 
 /* ---- custom_vjp */
@@ -505,6 +506,7 @@ const qb_op qb_op_custom_vjp = {.name = "custom_vjp",
                                 .infer = vjp_infer,
                                 .jvp = custom_vjp_jvp,
                                 .batch = custom_vjp_batch,
+                                .flops = qb_flops_of_body,
                                 .refine = refine_to_body};
 
 /* ---- pullback: operands [0, known) are known, the others tangents; results are the tangents of the function's */

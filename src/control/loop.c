@@ -154,6 +154,17 @@ bool qb_loop_emit(qb_graph *graph, const qb_loop *loop, qb_value *results)
     return made;
 }
 
+/* Body and condition as often as they can run: with bounds known at run time only the most, without any once. */
+static double loop_flops(const qb_graph *graph, const qb_node *node)
+{
+    (void)graph;
+    const qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
+    double body = qb_graph_flops(loop.body), condition = loop.condition ? qb_graph_flops(loop.condition) : 0;
+    if (body < 0 || condition < 0)
+        return -1;
+    return (body + condition) * (double)(loop.capacity < 0 ? 1 : loop.capacity);
+}
+
 const qb_op qb_op_loop = {.name = "loop",
                           .summary = "carries through a body that is repeated, slices of sequences in, results stacked",
                           .arity = -1,
@@ -166,5 +177,6 @@ const qb_op qb_op_loop = {.name = "loop",
                           .jvp = qb_loop_jvp,
                           .transpose = qb_loop_transpose,
                           .batch = qb_loop_batch,
+                          .flops = loop_flops,
                           .refine = qb_loop_refine,
                           .needs = qb_loop_needs};

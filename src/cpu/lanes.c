@@ -292,9 +292,9 @@ const qb_lane_table PASTE_EXPANDED(qb_lanes_, QB_ISA) = {
     .instruction_set = TEXT_EXPANDED(QB_ISA),
     .kernels =
         {
-#define UNARY(name, operands, result, product, partial, summary)                                                       \
+#define UNARY(name, operands, result, product, flops, partial, summary)                                                \
     [QB_LANE_##name] = {FOR_##operands(ENTRY, unary, name, result)},
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary)                                  \
     [QB_LANE_##name] = {FOR_##operands(ENTRY, binary, name, result)},
 #include "ops/elementwise.def"
 #undef UNARY

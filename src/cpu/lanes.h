@@ -17,8 +17,8 @@
 
 /* Opcodes: one per row of elementwise.def, then those that are not one-in-one-dtype. */
 typedef enum qb_lane {
-#define UNARY(name, operands, result, product, partial, summary)               QB_LANE_##name,
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary) QB_LANE_##name,
+#define UNARY(name, operands, result, product, flops, partial, summary)               QB_LANE_##name,
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary) QB_LANE_##name,
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY

@@ -23,7 +23,7 @@
 #define MODULE false
 
 static qb_function functions[] = {
-#define UNARY(op, operands, result, product, partial, text)                                                            \
+#define UNARY(op, operands, result, product, flops, partial, text)                                                     \
     {.name = #op,                                                                                                      \
      .signature = "x",                                                                                                 \
      .summary = text,                                                                                                  \
@@ -31,7 +31,7 @@ static qb_function functions[] = {
      .build = qb_build_elementwise,                                                                                    \
      .primitive = &qb_op_##op,                                                                                         \
      .takes = TAKES_##operands##_##result},
-#define BINARY(op, operands, result, product, partial_a, partial_b, text)                                              \
+#define BINARY(op, operands, result, product, flops, partial_a, partial_b, text)                                       \
     {.name = #op,                                                                                                      \
      .signature = "a, b",                                                                                              \
      .summary = text,                                                                                                  \

@@ -240,7 +240,8 @@ static qb_status append(qb_graph *graph, const candidate *c, const qb_type *type
                       .result = graph->value_count,
                       .result_count = results,
                       .next_in_bucket = *bucket,
-                      .hash = c->hash};
+                      .hash = c->hash,
+                      .source = graph->source};
     if (c->operand_count > 0)
         memcpy(graph->operands + graph->operand_count, c->operands, (size_t)c->operand_count * sizeof *c->operands);
     retain_attributes(node);
@@ -295,7 +296,7 @@ qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
     c.hash = hash_candidate(&c);
     const qb_node *node = op->flags & QB_OP_UNIQUE ? NULL : find(graph, &c);
     if (node)
-        return node->result;
+        return node->result; /* with the source that it has: that of the first who asked for it */
     qb_status status = infer_and_append(graph, &c);
     return status == QB_OK ? graph->nodes[graph->node_count - 1].result : qb_graph_fail(graph, status);
 }

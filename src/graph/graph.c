@@ -2,6 +2,7 @@
 #include "graph/graph.h"
 
 #include "base/allocate.h"
+#include "base/source.h"
 #include "ops/op.h"
 
 qb_status qb_graph_create(qb_graph **out)
@@ -128,6 +129,11 @@ qb_status qb_graph_output(qb_graph *graph, qb_value value)
         return qb_fail_memory();
     graph->outputs[graph->output_count++] = value;
     return QB_OK;
+}
+
+void qb_graph_set_source(qb_graph *graph, const char *file, int line)
+{
+    graph->source = file ? qb_source_intern(file, line) : 0;
 }
 
 int qb_graph_input_count(const qb_graph *graph)

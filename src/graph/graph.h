@@ -85,6 +85,7 @@ typedef struct qb_node {
     int32_t result_count;
     int32_t next_in_bucket; /* of the hash table; -1 ends */
     uint32_t hash;
+    int32_t source; /* the line of the user's program that it comes from (base/source.h); 0: unknown */
 } qb_node;
 
 typedef struct qb_value_info {
@@ -110,6 +111,7 @@ struct qb_graph {
     int32_t input_count, input_capacity, name_capacity;
     int32_t output_count, output_capacity;
     int32_t bucket_count;
+    int32_t source;   /* of the nodes that are made now */
     qb_status status; /* the first failure since qb_graph_take_status */
 };
 
@@ -178,6 +180,8 @@ qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed
 
 /* Whether a node of the graph runs graphs of its own. */
 bool qb_has_regions(const qb_graph *graph);
+/* The canonical text; with `sources`, the line that each node comes from behind it. */
+qb_status qb_graph_write(const qb_graph *graph, bool sources, char **out);
 
 /* Checks every invariant; QB_ERROR_INTERNAL with the node named. */
 qb_status qb_verify(const qb_graph *graph);

@@ -6,8 +6,10 @@
  *
  * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed;
  * inputs always are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. The
- * graphs of a node (the body of a loop, the branches of a switch) follow its line, indented, with numbers of their own. */
+ * graphs of a node (the body of a loop, the branches of a switch) follow its line, indented, with numbers of their own.
+ * With sources, a node known to come from a line of the user's program ends in "  # file:line". */
 #include "base/allocate.h"
+#include "base/source.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "ops/op.h"
@@ -60,7 +62,7 @@ static void print_attribute(qb_text *text, const char *name, const qb_attribute 
     }
 }
 
-static void print_graph(qb_text *text, const qb_graph *graph, int indent);
+static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int indent);
 
 static void print_indent(qb_text *text, int indent)
 {
@@ -68,27 +70,28 @@ static void print_indent(qb_text *text, int indent)
         qb_text_add(text, "  ");
 }
 
-static void print_subgraph(qb_text *text, const char *name, const qb_graph *graph, int indent)
+static void print_subgraph(qb_text *text, const char *name, const qb_graph *graph, bool sources, int indent)
 {
     if (!graph)
         return;
     print_indent(text, indent);
     qb_text_add(text, "%s:\n", name);
-    print_graph(text, graph, indent + 1);
+    print_graph(text, graph, sources, indent + 1);
 }
 
-static void print_subgraphs(qb_text *text, const qb_node *node, int indent)
+static void print_subgraphs(qb_text *text, const qb_node *node, bool sources, int indent)
 {
     for (int i = 0; i < node->op->attribute_count; i++) {
         const qb_attribute *attribute = &node->attributes[i];
         if (attribute->kind == QB_ATTRIBUTE_GRAPH)
-            print_subgraph(text, node->op->attribute_name[i], attribute->graph, indent);
+            print_subgraph(text, node->op->attribute_name[i], attribute->graph, sources, indent);
         for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
-            print_subgraph(text, node->op->attribute_name[i], attribute->graphs[k], indent);
+            print_subgraph(text, node->op->attribute_name[i], attribute->graphs[k], sources, indent);
     }
 }
 
-static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number, int indent)
+static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number, bool sources,
+                       int indent)
 {
     print_indent(text, indent);
     for (int i = 0; i < node->result_count; i++)
@@ -108,11 +111,15 @@ static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node
         const qb_value_info *info = &graph->values[node->result + i];
         qb_text_add(text, "%s%s", i ? ", " : " : ", qb_print_type(info->dtype, info->rank, info->shape).text);
     }
+    int line;
+    const char *file = sources ? qb_source_find(node->source, &line) : NULL;
+    if (file)
+        qb_text_add(text, "  # %s:%d", file, line);
     qb_text_add(text, "\n");
-    print_subgraphs(text, node, indent + 1);
+    print_subgraphs(text, node, sources, indent + 1);
 }
 
-static void print_graph(qb_text *text, const qb_graph *graph, int indent)
+static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int indent)
 {
     bool *live = qb_allocate((size_t)graph->value_count);
     int32_t *number = qb_allocate((size_t)graph->value_count * sizeof *number);
@@ -126,7 +133,7 @@ static void print_graph(qb_text *text, const qb_graph *graph, int indent)
             continue;
         for (int i = 0; i < node->result_count; i++)
             number[node->result + i] = next++;
-        print_node(text, graph, node, number, indent);
+        print_node(text, graph, node, number, sources, indent);
     }
     if (!text->failed) {
         print_indent(text, indent);
@@ -139,9 +146,14 @@ static void print_graph(qb_text *text, const qb_graph *graph, int indent)
     qb_free(number);
 }
 
-qb_status qb_graph_text(const qb_graph *graph, char **out)
+qb_status qb_graph_write(const qb_graph *graph, bool sources, char **out)
 {
     qb_text text = {0};
-    print_graph(&text, graph, 0);
+    print_graph(&text, graph, sources, 0);
     return qb_text_take(&text, out);
+}
+
+qb_status qb_graph_text(const qb_graph *graph, char **out)
+{
+    return qb_graph_write(graph, false, out);
 }

@@ -7,7 +7,7 @@
 qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *target, const qb_value *arguments,
                           int output_count, const qb_value *outputs)
 {
-    *replay = (qb_replay){.source = source, .target = target};
+    *replay = (qb_replay){.source = source, .target = target, .source_before = target->source};
     size_t count = (size_t)source->value_count;
     for (int32_t i = 0; i < source->node_count; i++)
         if (source->nodes[i].operand_count > replay->widest)
@@ -27,6 +27,8 @@ qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *t
 
 void qb_replay_end(qb_replay *replay)
 {
+    if (replay->target)
+        replay->target->source = replay->source_before;
     qb_free(replay->map);
     qb_free(replay->live);
     qb_free(replay->operands);
@@ -39,6 +41,7 @@ int32_t qb_replay_next(qb_replay *replay, int32_t index)
         const qb_node *node = &source->nodes[index];
         if (!replay->live[node->result] || (node->op->flags & QB_OP_UNIQUE))
             continue;
+        replay->target->source = node->source;
         for (int i = 0; i < node->operand_count; i++)
             replay->operands[i] = replay->map[qb_operand(source, node, i)];
         return index;

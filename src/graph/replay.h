@@ -10,10 +10,11 @@
 typedef struct qb_replay {
     const qb_graph *source;
     qb_graph *target;
-    qb_value *map;      /* of each value of source; QB_NONE where not mapped yet */
-    bool *live;         /* values that the outputs need */
-    int32_t widest;     /* most operands of a node */
-    qb_value *operands; /* scratch: the mapped operands of the node at hand */
+    qb_value *map;         /* of each value of source; QB_NONE where not mapped yet */
+    bool *live;            /* values that the outputs need */
+    int32_t widest;        /* most operands of a node */
+    int32_t source_before; /* the target's, set back at the end: what is made for a node has that node's source */
+    qb_value *operands;    /* scratch: the mapped operands of the node at hand */
 } qb_replay;
 
 /* Marks what `outputs` need and maps the inputs to `arguments`. End with qb_replay_end, also after a failure. */

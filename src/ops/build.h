@@ -7,12 +7,12 @@
 #include "cpu/gather.h"
 #include "ops/op.h"
 
-#define UNARY(name, operands, result, product, partial, summary)                                                       \
+#define UNARY(name, operands, result, product, flops, partial, summary)                                                \
     static inline qb_value qb_##name(qb_graph *graph, qb_value a)                                                      \
     {                                                                                                                  \
         return qb_emit(graph, &qb_op_##name, 1, &a, NULL);                                                             \
     }
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary)                                  \
     static inline qb_value qb_##name(qb_graph *graph, qb_value a, qb_value b)                                          \
     {                                                                                                                  \
         return qb_emit(graph, &qb_op_##name, 2, (qb_value[]){a, b}, NULL);                                             \

@@ -221,8 +221,8 @@ static void neg_jvp(qb_rule *r)
 #define BINARY_RULE_QUOTIENT(name, partial_a, partial_b)
 #define BINARY_RULE_FLAT(name, partial_a, partial_b)
 
-#define UNARY(name, operands, result, product, partial, summary) UNARY_RULE_##product(name, partial)
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+#define UNARY(name, operands, result, product, flops, partial, summary) UNARY_RULE_##product(name, partial)
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary)                                  \
     BINARY_RULE_##product(name, partial_a, partial_b)
 #include "ops/elementwise.def"
 #undef UNARY
@@ -334,7 +334,7 @@ static qb_value neg_simplify(qb_rule *r)
          ? QB_OP_COMMUTATIVE                                                                                           \
          : 0)
 
-#define ROW(op_name, op_arity, operands, result, product, text)                                                        \
+#define ROW(op_name, op_arity, operands, result, product, weight, text)                                                \
     static qb_status op_name##_infer(const qb_inference *in)                                                           \
     {                                                                                                                  \
         return infer_row(in, operands, TO_##result);                                                                   \
@@ -345,15 +345,17 @@ static qb_value neg_simplify(qb_rule *r)
         .arity = op_arity,                                                                                             \
         .result_count = 1,                                                                                             \
         .flags = QB_OP_ELEMENTWISE | FLAGS_##product | COMMUTES(op_name),                                              \
+        .element_flops = weight,                                                                                       \
         .lane = QB_LANE_##op_name,                                                                                     \
         .infer = op_name##_infer,                                                                                      \
         .jvp = JVP_##product(op_name),                                                                                 \
         .transpose = TRANSPOSE_##product(op_name),                                                                     \
         .simplify = SIMPLIFY_##product(op_name),                                                                       \
     };
-#define UNARY(name, operands, result, product, partial, summary) ROW(name, 1, operands, result, product, summary)
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
-    ROW(name, 2, operands, result, product, summary)
+#define UNARY(name, operands, result, product, flops, partial, summary)                                                \
+    ROW(name, 1, operands, result, product, flops, summary)
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary)                                  \
+    ROW(name, 2, operands, result, product, flops, summary)
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY
@@ -408,6 +410,7 @@ const qb_op qb_op_select = {.name = "select",
                             .arity = 3,
                             .result_count = 1,
                             .flags = QB_OP_ELEMENTWISE | QB_OP_LINEAR,
+                            .element_flops = 1,
                             .lane = QB_LANE_select,
                             .infer = select_infer,
                             .jvp = select_jvp,
@@ -447,6 +450,7 @@ const qb_op qb_op_convert = {.name = "convert",
                              .flags = QB_OP_ELEMENTWISE | QB_OP_LINEAR,
                              .attribute_count = 1,
                              .attribute_name = {".dtype"},
+                             .element_flops = 1,
                              .lane = QB_LANE_convert,
                              .infer = convert_infer,
                              .jvp = convert_jvp,

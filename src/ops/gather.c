@@ -212,7 +212,7 @@ const qb_op qb_op_gather = {.name = "gather",
                             .summary = "Elements addressed by arrays of indices",
                             .arity = -1,
                             .result_count = 1,
-                            .flags = QB_OP_LINEAR,
+                            .flags = QB_OP_LINEAR | QB_OP_MOVES,
                             .attribute_count = 3,
                             .attribute_name = {"axes", "batch", "bounds"},
                             .lane = QB_LANE_NONE,
@@ -464,7 +464,13 @@ static void scatter_batch(qb_rule *r)
     r->batched_result[0] = indices ? result : move_axis(g, result, batch, 0);
 }
 
-#define SCATTER(kind, text, op_flags, op_jvp, op_transpose, op_simplify)                                               \
+/* One for each update. */
+static double update_flops(const qb_graph *graph, const qb_node *node)
+{
+    return (double)qb_value_size(graph, qb_operand(graph, node, 1));
+}
+
+#define SCATTER(kind, text, op_flags, op_flops_rule, op_jvp, op_transpose, op_simplify)                                \
     const qb_op qb_op_scatter_##kind = {.name = "scatter_" #kind,                                                      \
                                         .summary = text,                                                               \
                                         .arity = -1,                                                                   \
@@ -473,6 +479,7 @@ static void scatter_batch(qb_rule *r)
                                         .attribute_count = 4,                                                          \
                                         .attribute_name = {"axes", "batch", "bounds", "unique"},                       \
                                         .lane = QB_LANE_NONE,                                                          \
+                                        .flops = op_flops_rule,                                                        \
                                         .infer = scatter_infer,                                                        \
                                         .jvp = op_jvp,                                                                 \
                                         .transpose = op_transpose,                                                     \
@@ -480,15 +487,15 @@ static void scatter_batch(qb_rule *r)
                                         .simplify = op_simplify,                                                       \
                                         .cpu = qb_scatter_##kind##_run};
 
-SCATTER(set, "Addressed elements replaced, the last write kept", QB_OP_LINEAR, scatter_linear_jvp,
+SCATTER(set, "Addressed elements replaced, the last write kept", QB_OP_LINEAR | QB_OP_MOVES, NULL, scatter_linear_jvp,
         scatter_set_transpose, NULL)
-SCATTER(add, "Updates added to the addressed elements, in the order of the entries", QB_OP_LINEAR, scatter_linear_jvp,
-        scatter_add_transpose, scatter_add_simplify)
-SCATTER(mul, "Addressed elements multiplied by the updates", 0, scatter_mul_jvp, NULL, NULL)
-SCATTER(max, "Addressed elements or updates, whichever is larger; ties share the derivative", 0, scatter_extremum_jvp,
-        NULL, NULL)
-SCATTER(min, "Addressed elements or updates, whichever is smaller; ties share the derivative", 0, scatter_extremum_jvp,
-        NULL, NULL)
+SCATTER(add, "Updates added to the addressed elements, in the order of the entries", QB_OP_LINEAR, update_flops,
+        scatter_linear_jvp, scatter_add_transpose, scatter_add_simplify)
+SCATTER(mul, "Addressed elements multiplied by the updates", 0, update_flops, scatter_mul_jvp, NULL, NULL)
+SCATTER(max, "Addressed elements or updates, whichever is larger; ties share the derivative", 0, update_flops,
+        scatter_extremum_jvp, NULL, NULL)
+SCATTER(min, "Addressed elements or updates, whichever is smaller; ties share the derivative", 0, update_flops,
+        scatter_extremum_jvp, NULL, NULL)
 
 qb_value qb_scatter(qb_graph *graph, const qb_op *op, qb_value a, qb_value updates, int count, const qb_value *indices,
                     const int64_t *axes, int batch, qb_bounds bounds, bool unique)
@@ -608,7 +615,7 @@ const qb_op qb_op_insert = {.name = "insert",
                             .summary = "A regular part of the array replaced",
                             .arity = 2,
                             .result_count = 1,
-                            .flags = QB_OP_LINEAR | QB_OP_OVERWRITES,
+                            .flags = QB_OP_LINEAR | QB_OP_OVERWRITES | QB_OP_MOVES,
                             .attribute_count = 2,
                             .attribute_name = {"start", "step"},
                             .lane = QB_LANE_NONE,

@@ -20,7 +20,9 @@ enum {
         1 << 7,            /* the result is operand 0 with some elements changed: a device may give it that memory */
     QB_OP_REGION = 1 << 8, /* runs graphs that are its attributes: a device compiles them, too (src/control) */
     QB_OP_REVERSE_ONLY = 1 << 9, /* has no forward derivative */
-    QB_OP_TRANSPOSE_ONLY = 1 << 10 /* linear, and nothing can be done with it but transposing */
+    QB_OP_TRANSPOSE_ONLY = 1 << 10, /* linear, and nothing can be done with it but transposing */
+    QB_OP_MOVES =
+        1 << 11 /* each element of the result is one of the operands', or 0; `cpu` takes elements of any kind */
 };
 
 /* What an inference rule sees and answers. */
@@ -80,7 +82,8 @@ struct qb_op {
     unsigned flags;
     int attribute_count;
     const char *attribute_name[8];
-    qb_lane lane; /* QB_LANE_NONE unless elementwise */
+    qb_lane lane;      /* QB_LANE_NONE unless elementwise */
+    int element_flops; /* floating-point operations for each element of the result; 0: none, or see `flops` */
 
     qb_status (*infer)(const qb_inference *inference);
     void (*jvp)(qb_rule *rule);          /* NULL: derived from the flags */
@@ -91,11 +94,23 @@ struct qb_op {
     /* of an op with graphs: which operands (preset to true) the results in use need; NULL: all */
     qb_status (*needs)(const qb_node *node, const bool *used, bool *needed);
 
+    /* Floating-point operations of a node, where they are not so many for each element; NULL: element_flops tells. An op that
+     * holds graphs counts those (qb_graph_flops) as often as they run. */
+    double (*flops)(const qb_graph *graph, const qb_node *node);
+
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major operands and
      * results. */
     void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                 const void *const *operand, const qb_type *result_type, void *const *result);
 };
+
+/* Estimated floating-point operations (flops.c): of a node, and of all nodes that the outputs need. Negative when memory is
+ * out. Integer and bool arithmetic, and what moves elements only, count nothing. */
+double qb_node_flops(const qb_graph *graph, const qb_node *node);
+double qb_graph_flops(const qb_graph *graph);
+/* Rules: one for each element of operand 0; those of the graph that is attribute 0. */
+double qb_flops_of_operand(const qb_graph *graph, const qb_node *node);
+double qb_flops_of_body(const qb_graph *graph, const qb_node *node);
 
 /* All descriptors, for tests and documentation. */
 extern const qb_op *const qb_ops[];

@@ -117,6 +117,7 @@ static void find_extremes(bool of_max, int axis, const qb_type *type, const char
                                    .attribute_count = 1,                                                               \
                                    .attribute_name = {"axis"},                                                         \
                                    .lane = QB_LANE_NONE,                                                               \
+                                   .flops = qb_flops_of_operand,                                                       \
                                    .infer = place_infer,                                                               \
                                    .batch = place_batch,                                                               \
                                    .cpu = op_name##_cpu};                                                              \
@@ -216,6 +217,13 @@ static void searchsorted_cpu(const qb_attribute *attribute, int operand_count, c
                                                (int64_t *)result[0] + row * m);
 }
 
+/* Bisection for each wanted element. */
+static double searchsorted_flops(const qb_graph *graph, const qb_node *node)
+{
+    double n = (double)graph->values[qb_operand(graph, node, 0)].shape[node->attributes[1].integer];
+    return (double)qb_value_size(graph, node->result) * ceil(log2(n + 1));
+}
+
 const qb_op qb_op_searchsorted = {.name = "searchsorted",
                                   .summary = "The places at which elements keep a sorted array sorted",
                                   .arity = 2,
@@ -224,6 +232,7 @@ const qb_op qb_op_searchsorted = {.name = "searchsorted",
                                   .attribute_count = 2,
                                   .attribute_name = {"right", "batch"},
                                   .lane = QB_LANE_NONE,
+                                  .flops = searchsorted_flops,
                                   .infer = searchsorted_infer,
                                   .batch = searchsorted_batch,
                                   .cpu = searchsorted_cpu};

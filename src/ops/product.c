@@ -186,6 +186,17 @@ static void dot_batch(qb_rule *r)
         dot_batch_one(r, r->mapped[0] ? 0 : 1);
 }
 
+/* A multiplication and an addition for each term; no addition where there is one term. */
+static double dot_flops(const qb_graph *graph, const qb_node *node)
+{
+    const qb_value_info *a = &graph->values[qb_operand(graph, node, 0)];
+    const qb_attribute *contract = &node->attributes[0];
+    double terms = 1;
+    for (int i = 0; i < contract->count; i++)
+        terms *= (double)a->shape[contract->integers[i]];
+    return (double)qb_value_size(graph, node->result) * (terms > 1 ? 2 * terms : terms);
+}
+
 const qb_op qb_op_dot = {.name = "dot",
                          .summary = "Product summed over paired axes",
                          .arity = 2,
@@ -194,6 +205,7 @@ const qb_op qb_op_dot = {.name = "dot",
                          .attribute_count = 4,
                          .attribute_name = {"contract_a", "contract_b", "batch_a", "batch_b"},
                          .lane = QB_LANE_NONE,
+                         .flops = dot_flops,
                          .infer = dot_infer,
                          .jvp = dot_jvp,
                          .transpose = dot_transpose,

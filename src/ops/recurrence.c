@@ -201,6 +201,11 @@ static void recurrence_cpu(const qb_attribute *attribute, int operand_count, con
     }
 }
 
+static double recurrence_flops(const qb_graph *graph, const qb_node *node)
+{
+    return (double)qb_value_size(graph, node->result) * node->operand_count; /* an addition; with factors, a product */
+}
+
 const qb_op qb_op_recurrence = {.name = "recurrence",
                                 .summary = "t[k] = a[k] t[k-1] + b[k] along an axis, in either direction",
                                 .arity = -1,
@@ -208,6 +213,7 @@ const qb_op qb_op_recurrence = {.name = "recurrence",
                                 .attribute_count = 3,
                                 .attribute_name = {"axis", "reverse", "strong"},
                                 .lane = QB_LANE_NONE,
+                                .flops = recurrence_flops,
                                 .infer = recurrence_infer,
                                 .jvp = recurrence_jvp,
                                 .transpose = recurrence_transpose,

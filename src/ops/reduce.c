@@ -181,6 +181,7 @@ static void prod_jvp(qb_rule *r)
                                           .attribute_count = 1,                                                        \
                                           .attribute_name = {"axes"},                                                  \
                                           .lane = QB_LANE_NONE,                                                        \
+                                          .flops = qb_flops_of_operand,                                                \
                                           .infer = op_infer,                                                           \
                                           .jvp = op_jvp,                                                               \
                                           .transpose = op_transpose,                                                   \

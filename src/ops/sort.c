@@ -7,6 +7,15 @@
 
 #include "base/allocate.h"
 
+#include <math.h>
+
+/* About n log2 n comparisons along the axis. */
+static double sort_flops(const qb_graph *graph, const qb_node *node)
+{
+    double n = (double)graph->values[node->result].shape[node->attributes[0].integer];
+    return n > 1 ? (double)qb_value_size(graph, node->result) * ceil(log2(n)) : 0;
+}
+
 /* ---- argsort */
 
 static qb_status argsort_infer(const qb_inference *in)
@@ -197,6 +206,7 @@ const qb_op qb_op_argsort = {.name = "argsort",
                              .attribute_count = 1,
                              .attribute_name = {"axis"},
                              .lane = QB_LANE_NONE,
+                             .flops = sort_flops,
                              .infer = argsort_infer,
                              .batch = argsort_batch,
                              .cpu = argsort_cpu};
@@ -328,6 +338,7 @@ const qb_op qb_op_sort = {.name = "sort",
                           .attribute_count = 1,
                           .attribute_name = {"axis"},
                           .lane = QB_LANE_NONE,
+                          .flops = sort_flops,
                           .infer = sort_infer,
                           .jvp = sort_jvp,
                           .batch = sort_batch,

@@ -24,7 +24,7 @@ typedef enum qb_role {
     QB_ROLE_COPY, /* a view made contiguous: a load, and a store */
     QB_ROLE_REDUCE,
     QB_ROLE_DOT,
-    QB_ROLE_CALL,  /* an op with a kernel of its own */
+    QB_ROLE_CALL,   /* an op with a kernel of its own */
     QB_ROLE_REGION, /* a call that runs programs; its last further result is its workspace */
     QB_ROLE_RESULT  /* a further result of the call or region before it */
 } qb_role;
@@ -131,7 +131,7 @@ typedef struct qb_plan {
     int32_t *members;
 
     /* results */
-    qb_step *steps; /* one for each unit */
+    qb_step *steps;            /* one for each unit */
     struct qb_region *regions; /* a list: their programs are released by qb_plan_end, unless the program takes them */
     qb_slot *slots;
     int32_t slot_count, slot_capacity;

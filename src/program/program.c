@@ -152,14 +152,14 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->step_count = plan->unit_count;
     program->register_count = plan->register_count;
     program->arena_size = plan->arena_size;
+    if ((program->flops = qb_graph_flops(graph)) < 0)
+        return qb_fail_memory();
     int64_t addresses = (int64_t)sizeof(qb_frame) +
                         (program->slot_count + program->register_count + plan->address_count) * (int64_t)sizeof(char *);
     program->scratch_offset = rounded(addresses);
     program->arena_offset = rounded(program->scratch_offset + plan->scratch_size);
     program->frame_size = program->arena_offset + plan->arena_size;
-    for (int32_t i = 0; i < program->step_count && !program->graph; i++)
-        if (program->steps[i].kind == QB_STEP_CALL)
-            program->graph = qb_graph_retain(graph);
+    program->graph = qb_graph_retain(graph);
     return QB_OK;
 }
 

@@ -30,7 +30,7 @@ struct qb_program {
     _Atomic int64_t references;
     qb_context *context;
     qb_arena memory; /* everything below, and all that steps point to */
-    qb_graph *graph; /* kept for the attributes of its calls; NULL without */
+    qb_graph *graph; /* after the passes: for the attributes of calls, and for finding numbers that are not finite */
     int32_t input_count, output_count, step_count, slot_count;
     int32_t moving_input_count, moving_output_count;
     const qb_type **inputs;
@@ -44,6 +44,7 @@ struct qb_program {
     int64_t register_count;
     int64_t scratch_offset, arena_offset, frame_size; /* bytes, in a frame */
     int64_t arena_size;
+    double flops; /* of the graph */
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
 };
 
@@ -66,6 +67,10 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
 qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters,
                           int operand_count, qb_tensor *const *operands, const bool *weak, qb_tensor **out,
                           bool *out_weak);
+
+/* Fails with QB_ERROR_NONFINITE: what the operation, written at `source`, made of its operands. */
+qb_status qb_fail_nonfinite(const char *operation, int32_t source, const qb_tensor *result, int operand_count,
+                            qb_tensor *const *operands);
 
 /* ---- The parts of a context */
 

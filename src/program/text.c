@@ -5,16 +5,16 @@
 #include "program/program.h"
 
 static const char *const lane_names[] = {
-#define UNARY(name, operands, result, product, partial, summary)               #name,
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary) #name,
+#define UNARY(name, operands, result, product, flops, partial, summary)               #name,
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary) #name,
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY
     "select", "convert"};
 
 static const int lane_arities[] = {
-#define UNARY(name, operands, result, product, partial, summary)               1,
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary) 2,
+#define UNARY(name, operands, result, product, flops, partial, summary)               1,
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary) 2,
 #include "ops/elementwise.def"
 #undef UNARY
 #undef BINARY

@@ -74,6 +74,7 @@ static qb_status visit(walk *w, const qb_node *node)
         w->depends[node->result + i] = depends;
     if (!depends)
         return qb_replay_copy(&w->replay, node) ? QB_OK : qb_graph_take_status(w->early);
+    w->late->source = node->source;
     for (int i = 0; i < node->operand_count; i++)
         w->replay.operands[i] = in_late(w, qb_operand(w->graph, node, i));
     if (!qb_emit_all(w->late, node->op, node->operand_count, w->replay.operands, node->attributes,

@@ -107,6 +107,7 @@ static qb_value emit(walk *w, const qb_node *node, qb_value *operands, const int
     if (!mapped)
         return qb_graph_fail(w->target, qb_fail_memory());
     int count = 0;
+    w->target->source = node->source;
     for (int i = 0; i < node->operand_count; i++)
         count += mapped[i] = w->directions > 0 && weights[i] == 1;
     qb_value result = QB_FAILED;
@@ -244,6 +245,7 @@ static qb_value slope_of(walk *w, qb_value value)
                         .result = &result,
                         .tangent = tangents,
                         .result_tangent = &tangent};
+        w->expression->source = node.source;
         node.op->jvp(&rule);
         qb_status status = qb_graph_take_status(w->expression);
         slope = status == QB_OK ? tangent : qb_graph_fail(w->target, status);
@@ -344,7 +346,9 @@ static qb_status run(walk *w, const qb_graph *source, const qb_value *inputs, qb
 qb_status qb_taylor(const qb_graph *source, qb_graph *target, int order, const qb_value *inputs, qb_value *outputs)
 {
     walk w = {.target = target, .order = order};
+    int32_t source_before = target->source;
     qb_status status = run(&w, source, inputs, outputs);
+    target->source = source_before;
     end(&w);
     return status;
 }
@@ -353,6 +357,7 @@ qb_status qb_laplacian(const qb_graph *source, qb_graph *target, int64_t directi
                        const qb_value *tangents, qb_value *outputs)
 {
     walk w = {.target = target, .order = 2, .directions = directions};
+    int32_t source_before = target->source;
     qb_value *inputs = qb_allocate(3 * (size_t)source->input_count * sizeof *inputs);
     qb_status status = inputs ? QB_OK : qb_fail_memory();
     for (int i = 0; status == QB_OK && i < source->input_count; i++) {
@@ -366,6 +371,7 @@ qb_status qb_laplacian(const qb_graph *source, qb_graph *target, int64_t directi
         outputs[3 * i + 2] = scaled(&w, outputs[3 * i + 2], 2);
     if (status == QB_OK)
         status = qb_graph_take_status(target);
+    target->source = source_before;
     end(&w);
     qb_free(inputs);
     return status;

@@ -107,16 +107,19 @@ qb_status qb_transpose(qb_graph *graph, int linear_count, const qb_value *linear
                        const qb_value *outputs, const qb_value *output_cotangents, qb_value *cotangents)
 {
     walk w;
+    int32_t source_before = graph->source;
     qb_status status = begin(&w, graph, linear_count, linear);
     for (int i = 0; status == QB_OK && i < output_count; i++)
         if (outputs[i] != QB_NONE)
             accumulate(&w, outputs[i], output_cotangents[i]);
     for (int32_t n = graph->node_count - 1; status == QB_OK && n >= 0; n--) {
+        graph->source = graph->nodes[n].source;
         if (graph->nodes[n].result < w.value_count && has_cotangent(&w, &graph->nodes[n]))
             status = visit(&w, graph->nodes[n]); /* by value: the array of nodes moves as it grows */
     }
     for (int i = 0; status == QB_OK && i < linear_count; i++)
         cotangents[i] = w.cotangent[linear[i]];
+    graph->source = source_before;
     end(&w);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "passes/pipeline.h"
 #include "program/program.h"
 #include "sample_graphs.h"
+#include "transforms/sparsity.h"
 #include "transforms/transforms.h"
 
 enum { MOST = 64 };
@@ -85,6 +86,33 @@ static qb_status vmap(const subject *s)
     return QB_OK;
 }
 
+/* The pattern, and both ways to colour that of output 0 and its square. */
+static qb_status sparsity(const subject *s)
+{
+    qb_pattern pattern, transposed = {0}, symmetric = {0};
+    int32_t count;
+    QB_TRY(qb_sparsity(s->graph, s->wrt[0], 0, &pattern));
+    int64_t size = pattern.rows > pattern.columns ? pattern.rows : pattern.columns;
+    int32_t *colour = malloc((size_t)size * sizeof *colour + 1);
+    int64_t *place = malloc((size_t)pattern.start[pattern.rows] * sizeof *place + 1);
+    CHECK(colour && place);
+    qb_status status = qb_colour_columns(&pattern, colour, &count);
+    if (status == QB_OK)
+        status = qb_compressed_places(&pattern, QB_COMPRESS_COLUMNS, colour, place);
+    if (status == QB_OK)
+        status = qb_pattern_transpose(&pattern, &transposed);
+    if (status == QB_OK && pattern.rows == pattern.columns)
+        status = qb_pattern_symmetric(&pattern, &symmetric);
+    if (status == QB_OK && pattern.rows == pattern.columns)
+        status = qb_colour_symmetric(&symmetric, colour, &count);
+    qb_pattern_end(&pattern);
+    qb_pattern_end(&transposed);
+    qb_pattern_end(&symmetric);
+    free(colour);
+    free(place);
+    return status;
+}
+
 static qb_status split(const subject *s)
 {
     bool late[MOST] = {true};
@@ -134,6 +162,27 @@ static qb_status compile_and_run(const subject *s)
     return status;
 }
 
+/* Outputs that claim to be NaN: the program is run again with all its values, and none is to blame. */
+static qb_status check_finite(const subject *s)
+{
+    qb_program *program;
+    qb_tensor *outputs[MOST] = {NULL};
+    QB_TRY(qb_compile(NULL, s->graph, "cpu", &program));
+    qb_status status = qb_run(program, s->inputs, outputs);
+    if (status == QB_OK) {
+        for (int i = 0; i < s->graph->output_count; i++) {
+            qb_tensor *out = outputs[i];
+            bool taken = out->size > 0 && qb_dtype_is_floating(out->dtype) && out->references == 1;
+            for (int64_t k = 0; taken && k < out->size; k++)
+                qb_dtype_store(out->dtype, NAN, (char *)out->data + (size_t)k * qb_dtype_size(out->dtype));
+        }
+        status = qb_check_finite(program, s->inputs, outputs);
+        check_release(s->graph->output_count, outputs);
+    }
+    qb_program_release(program);
+    return status == QB_ERROR_NONFINITE ? QB_OK : status;
+}
+
 static void check_graph(const sample *sample, const qb_graph *graph, const char *name)
 {
     subject s = {.name = name, .graph = graph};
@@ -146,9 +195,12 @@ static void check_graph(const sample *sample, const qb_graph *graph, const char 
     check_step("vjp", vjp, &s);
     check_step("vmap", vmap, &s);
     check_step("split", split, &s);
+    if (s.wrt_count > 0)
+        check_step("sparsity", sparsity, &s);
     check_step("optimize", optimize, &s);
     check_step("graph text", graph_text, &s);
     check_step("compile and run", compile_and_run, &s);
+    check_step("check finite", check_finite, &s);
     if (graph->values[graph->outputs[0]].rank == 0)
         check_step("gradient", gradient, &s);
     check_release(graph->input_count, s.inputs);

@@ -233,8 +233,8 @@ typedef struct op {
 } op;
 
 static const op ops[] = {
-#define UNARY(name, operands, result, product, partial, summary) {#name, QB_LANE_##name, RESULT_IS_##result},
-#define BINARY(name, operands, result, product, partial_a, partial_b, summary)                                         \
+#define UNARY(name, operands, result, product, flops, partial, summary) {#name, QB_LANE_##name, RESULT_IS_##result},
+#define BINARY(name, operands, result, product, flops, partial_a, partial_b, summary)                                  \
     {#name, QB_LANE_##name, RESULT_IS_##result},
 #define RESULT_IS_SAME false
 #define RESULT_IS_BOOL true

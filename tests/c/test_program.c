@@ -794,6 +794,69 @@ static void check_long_chain(void)
     qb_graph_release(graph);
 }
 
+/* tanh(a b) + 1, summed over rows: operations and bytes as counted by hand. */
+static void check_cost(void)
+{
+    enum { M = 40, K = 50, N = 30, FLOAT = 8 };
+    qb_graph *graph;
+    qb_value a, b, product, tanh, one, sum;
+    qb_tensor *tensor;
+    OK(qb_graph_create(&graph));
+    OK(qb_tensor_create(QB_FLOAT64, 0, NULL, &(double){1}, &tensor));
+    OK(qb_graph_input(graph, "a", QB_FLOAT64, 2, (int64_t[]){M, K}, &a));
+    OK(qb_graph_input(graph, "b", QB_FLOAT64, 2, (int64_t[]){K, N}, &b));
+    OK(qb_graph_constant(graph, tensor, &one));
+    OK(qb_apply(graph, "matmul", 2, (qb_value[]){a, b}, NULL, &product));
+    OK(qb_apply(graph, "tanh", 1, &product, NULL, &tanh));
+    OK(qb_apply(graph, "add", 2, (qb_value[]){tanh, one}, NULL, &sum));
+    OK(qb_apply(graph, "sum", 1, &sum, "axis=1", &sum));
+    OK(qb_graph_output(graph, sum));
+    qb_program *program;
+    qb_cost cost;
+    OK(qb_compile(context, graph, "cpu", &program));
+    qb_program_cost(program, &cost);
+    CHECK(cost.flops == 2 * M * K * N + M * N * (8 + 1 + 1), "%lld", (long long)cost.flops);
+    CHECK(cost.bytes == (M * K + K * N + M * N + M * N + M) * FLOAT, "%lld", (long long)cost.bytes);
+    CHECK(cost.peak_bytes >= (M * N + M) * FLOAT && cost.peak_bytes < (M * N + M) * FLOAT + 64, "%lld",
+          (long long)cost.peak_bytes); /* buffers are aligned */
+    qb_program_release(program);
+    qb_tensor_release(tensor);
+    qb_graph_release(graph);
+}
+
+/* sqrt(x - 2) of what is below 2: the message names the operation, its line, and its operand. */
+static void check_blame(void)
+{
+    const double x[] = {1, 3, 0.5};
+    qb_graph *graph;
+    qb_value value, two;
+    qb_tensor *input, *number, *output;
+    qb_program *program;
+    OK(qb_graph_create(&graph));
+    OK(qb_tensor_create(QB_FLOAT64, 1, (int64_t[]){3}, x, &input));
+    OK(qb_tensor_create(QB_FLOAT64, 0, NULL, &(double){2}, &number));
+    OK(qb_graph_input(graph, "x", QB_FLOAT64, 1, (int64_t[]){3}, &value));
+    OK(qb_graph_constant(graph, number, &two));
+    qb_graph_set_source(graph, "model.c", 10);
+    OK(qb_apply(graph, "subtract", 2, (qb_value[]){value, two}, NULL, &value));
+    qb_graph_set_source(graph, "model.c", 11);
+    OK(qb_apply(graph, "sqrt", 1, &value, NULL, &value));
+    qb_graph_set_source(graph, NULL, 0);
+    OK(qb_apply(graph, "exp", 1, &value, NULL, &value));
+    OK(qb_graph_output(graph, value));
+    OK(qb_compile(context, graph, "cpu", &program));
+    OK(qb_run(program, &input, &output));
+    CHECK(qb_check_finite(program, &input, &output) == QB_ERROR_NONFINITE, "not found");
+    CHECK(strcmp(qb_error_message(), "sqrt, of model.c:11, gave a result that is not finite: 2 nan of 3 elements, the "
+                                     "first at (0,). Its operand: float64[3] from -1.5 to 1") == 0,
+          "the message");
+    qb_tensor_release(output);
+    qb_tensor_release(input);
+    qb_tensor_release(number);
+    qb_program_release(program);
+    qb_graph_release(graph);
+}
+
 int main(void)
 {
     OK(qb_context_create(&context));
@@ -804,6 +867,8 @@ int main(void)
     for (int i = 0; i < 3000; i++)
         sample_graph(i);
     check_long_chain();
+    check_cost();
+    check_blame();
     check_threads();
     check_memory();
     check_eager();

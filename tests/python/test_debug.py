@@ -1,0 +1,193 @@
+"""Lines of the user's file in texts and tracebacks, and where numbers that are not finite come from."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+import threading
+import traceback
+
+import pytest
+import quabla as qb
+
+
+def line_of(fun, text):
+    """The number of the line of fun's source that contains the text."""
+    lines, first = inspect.getsourcelines(fun)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def network(x):
+    y = qb.sin(x)
+    z = y * x
+    return qb.sum(qb.exp(z))
+
+
+def sources(text):
+    """Of each operation of the text: the lines that it comes from."""
+    found = {}
+    for match in re.finditer(r"= (\w+)\(.*# (.*):(\d+)$", text, re.MULTILINE):
+        assert match[2] == __file__
+        found.setdefault(match[1], set()).add(int(match[3]))
+    return found
+
+
+def test_text_names_the_line_of_each_operation():
+    lowered = qb.jit(network).lower(qb.ones((3,)))
+    assert "#" not in lowered.as_text()
+    assert sources(lowered.as_text(source=True)) == {
+        "sin": {line_of(network, "sin")},
+        "mul": {line_of(network, "y * x")},
+        "exp": {line_of(network, "exp")},
+        "reduce_sum": {line_of(network, "exp")},
+    }
+
+
+@pytest.mark.parametrize("transform", [qb.grad, lambda f: qb.vmap(qb.grad(f)), qb.hessian, qb.jacfwd, qb.laplacian])
+def test_derivatives_name_the_line_of_what_they_are_derivatives_of(transform):
+    x = qb.ones((2, 3)) if "lambda" in repr(transform) else qb.ones((3,))
+    found = sources(qb.jit(transform(network)).lower(x).as_text(source=True))
+    assert found["cos"] == {line_of(network, "sin")}
+    arithmetic = set().union(*(lines for name, lines in found.items() if name not in ("permute", "broadcast")))
+    assert arithmetic <= {line_of(network, text) for text in ("sin", "y * x", "exp")}
+
+
+def test_taylor_mode_and_splits_keep_lines():
+    def fun(x):
+        return qb.tanh(x)
+
+    text = qb.jit(lambda x: qb.derivatives(fun, x, 3)).lower(qb.ones(())).as_text(source=True)
+    assert sources(text)["tanh"] == {line_of(fun, "tanh")}
+
+    def pulled(x):
+        return qb.vjp(fun, x)[1](1.0)
+
+    assert sources(qb.jit(pulled).lower(qb.ones(())).as_text(source=True))["tanh"] == {line_of(fun, "tanh")}
+
+
+# ------------------------------------------------------------------------------------------------ not finite
+
+
+def root(x):
+    y = qb.sin(x)
+    z = qb.sqrt(y - 2.0)
+    return qb.sum(z)
+
+
+def inverse(x):
+    return qb.sum(qb.arcsin(x))
+
+
+def masked(x):
+    return qb.sum(qb.where(x > 0.0, qb.log(x), 0.0))
+
+
+X = qb.array([-1.0, 0.5, 1.0])
+
+
+def failure(fun, *args):
+    with qb.debug_nans(), pytest.raises(FloatingPointError) as caught:
+        fun(*args)
+    return str(caught.value)
+
+
+def test_error_names_operation_line_and_operands():
+    message = failure(qb.jit(root), X)
+    assert message.startswith(f"sqrt, of {__file__}:{line_of(root, 'sqrt')}, gave a result that is not finite: 3 nan")
+    assert "float64[3] from -2.84147 to -1.15853" in message
+    with pytest.raises(FloatingPointError, match="sqrt"):
+        qb.jit(root, debug_nans=True)(X)
+    assert qb.isnan(qb.jit(root)(X)).item()
+
+
+@pytest.mark.parametrize(
+    "run", [qb.grad(inverse), qb.value_and_grad(inverse), lambda x: qb.vjp(inverse, x)[1](1.0), qb.jacfwd(inverse)]
+)
+def test_backward_pass_names_the_line_of_the_forward_operation(run):
+    assert f"{__file__}:{line_of(inverse, 'arcsin')}" in failure(run, X)
+
+
+def test_under_vmap_the_element_is_named():
+    message = failure(qb.vmap(qb.grad(lambda x: qb.log(x))), qb.array([1.0, 2.0, 0.0]))
+    assert "1 infinite of 3 elements, the first at (2,)" in message
+
+
+def test_what_is_not_used_is_not_blamed():
+    with qb.debug_nans():
+        assert qb.jit(masked)(X).item() == pytest.approx(-0.6931471805599453)
+        assert qb.grad(masked)(X).tolist() == [0.0, 2.0, 1.0]
+
+
+def test_inputs_that_are_not_finite_blame_the_first_operation_on_them():
+    message = failure(qb.jit(lambda x: qb.sum(x[::-1] * 2.0)), qb.array([1.0, float("nan")]))
+    assert message.startswith("mul")
+    assert "1 nan of 2 elements" in message
+    assert failure(qb.jit(lambda x: x), qb.array(float("inf"))).startswith("the function gave")
+
+
+def test_eager_calls_are_checked_where_the_number_is_made():
+    here = inspect.currentframe().f_lineno + 1
+    message = failure(lambda: qb.log(qb.array(-1.0)))
+    assert message.startswith(f"log, of {__file__}:{here}, gave")
+    with qb.debug_nans():
+        assert (qb.array(float("inf")) * 2.0).item() == float("inf")
+
+
+def test_scope_of_debug_nans():
+    log = qb.jit(qb.log)
+    log(qb.array(0.0))  # a program compiled before is checked too
+    assert failure(log, qb.array(0.0)).startswith("log")
+
+    @qb.debug_nans()
+    def decorated():
+        return log(qb.array(0.0))
+
+    with pytest.raises(FloatingPointError):
+        decorated()
+    with qb.debug_nans():
+        with qb.debug_nans(False):
+            log(qb.array(0.0))
+        results = []
+        thread = threading.Thread(target=lambda: results.append(log(qb.array(0.0))))
+        thread.start()
+        thread.join()
+        assert results[0].item() == -float("inf")  # other threads are not concerned
+        with pytest.raises(FloatingPointError):
+            log(qb.array(0.0))
+    log(qb.array(0.0))
+
+
+# ------------------------------------------------------------------------------------------------ tracebacks
+
+
+def frames(fun, *args):
+    try:
+        fun(*args)
+    except Exception as error:
+        return [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    raise AssertionError("no error")
+
+
+def wrong(x):
+    return x @ qb.ones((7,))
+
+
+def test_traceback_shows_the_frames_of_the_user_only():
+    for fun in (qb.jit(wrong), qb.grad(wrong), qb.jit(qb.vmap(wrong)), qb.jit(qb.grad(wrong))):
+        found = frames(fun, qb.ones((2, 3)))
+        assert {file for file, _ in found} == {__file__}
+        assert found[-1] == (__file__, line_of(wrong, "@"))
+    found = frames(qb.grad(lambda x: x), qb.ones((3,)))  # an error of the transform itself: where it was called
+    assert {file for file, _ in found} == {__file__}
+
+
+def test_full_tracebacks_on_request():
+    code = "import quabla as qb, traceback\ntry: qb.grad(lambda x: x)(qb.ones((3,)))\nexcept ValueError: traceback.print_exc()"
+    run = [sys.executable, "-c", code]
+    for value, shown in (("1", True), ("0", False)):
+        result = subprocess.run(
+            run, capture_output=True, text=True, check=True, env={**os.environ, "QUABLA_FULL_TRACEBACKS": value}
+        )
+        assert ("staging.py" in result.stderr) == shown
+        assert "grad requires a scalar output" in result.stderr
