@@ -35,7 +35,8 @@ typedef struct eager_operands {
 
 /* Numbers keep their kind (int or float) for the promotion rules; so do the integers of other arrays beside an array of
  * ours. Without one, they are converted as asarray does. */
-static qb_tensor *convert_operand(qbpy_state *state, PyObject *object, bool beside_tensor, bool *weak)
+static qb_tensor *convert_operand(qbpy_state *state, const char *function, PyObject *object, bool beside_tensor,
+                                  bool *weak)
 {
     qb_tensor *tensor;
     if (PyFloat_CheckExact(object)) {
@@ -45,8 +46,8 @@ static qb_tensor *convert_operand(qbpy_state *state, PyObject *object, bool besi
         return status == QB_OK ? tensor : (qb_tensor *)qbpy_raise(state, status);
     }
     if (beside_tensor || PyLong_Check(object) || PyFloat_Check(object))
-        return qbpy_to_operand(state, object, weak);
-    return qbpy_to_tensor(state, object, -1, weak);
+        return qbpy_to_operand(state, function, object, weak);
+    return qbpy_to_tensor(state, function, object, -1, weak);
 }
 
 static int collect(qbpy_state *state, const qb_function *function, PyObject *const *operands, int count,
@@ -67,7 +68,8 @@ static int collect(qbpy_state *state, const qb_function *function, PyObject *con
             }
             bool is_indices = i < function->operand_parameters &&
                               function->parameter[function->first_operand + i].kind == QB_PARAMETER_INDICES;
-            out->tensors[i] = convert_operand(state, object, beside_tensor || is_indices, &out->weak[i]);
+            out->tensors[i] =
+                convert_operand(state, function->name, object, beside_tensor || is_indices, &out->weak[i]);
             if (!out->tensors[i])
                 return -1;
             out->owned[i] = true;
@@ -166,6 +168,15 @@ static bool promotes(const qb_function *function, int i)
            function->parameter[function->first_operand + i].kind == QB_PARAMETER_OPERAND;
 }
 
+/* An int, a NumPy integer, or integers made of such only, which are int64 or uint64. */
+static bool is_weak_integer(const qbpy_state *state, PyObject *object)
+{
+    if (qbpy_is_tensor(state, object))
+        return ((qbpy_tensor *)object)->weak &&
+               (qbpy_tensor_get(object)->dtype == QB_INT64 || qbpy_tensor_get(object)->dtype == QB_UINT64);
+    return PyLong_Check(object) || is_numpy_integer(object);
+}
+
 static int check_integer(const qb_function *function, PyObject *number, qb_dtype dtype)
 {
     PyObject *integer = PyNumber_Index(number);
@@ -182,6 +193,20 @@ static int check_integer(const qb_function *function, PyObject *number, qb_dtype
     return PyErr_Occurred() ? -1 : 0;
 }
 
+static int check_elements(const qb_function *function, const qb_tensor *tensor, qb_dtype dtype)
+{
+    for (int64_t i = 0; i < tensor->size; i++) {
+        const void *element = (const int64_t *)tensor->data + i;
+        PyObject *number = tensor->dtype == QB_UINT64 ? PyLong_FromUnsignedLongLong(*(const uint64_t *)element)
+                                                      : PyLong_FromLongLong(*(const int64_t *)element);
+        int status = number ? check_integer(function, number, dtype) : -1;
+        Py_XDECREF(number);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* An int takes the dtype of the integer arrays that it meets, where a conversion would wrap it around silently. */
 static int check_integers(const qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                           int count, PyObject *const *operands)
@@ -190,10 +215,11 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
     for (int i = 0; i < count; i++) {
         if (!operands[i] || !promotes(function, i))
             continue;
+        bool is_number = is_weak_integer(state, operands[i]);
         int own = dtype_of_array(state, operands[i]);
-        if (own < 0 && !PyLong_Check(operands[i]) && !is_numpy_integer(operands[i]))
+        if (own < 0 && !is_number)
             return 0; /* a float, or a foreign array */
-        if (own < 0)
+        if (is_number)
             number_count++;
         else if (own != QB_BOOL && dtype >= 0 && own != dtype)
             return 0; /* the wider, or an error, which promotion tells */
@@ -206,10 +232,14 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
         if (function->parameter[i].kind == QB_PARAMETER_DTYPE &&
             parameters[qb_parameter_place(function, i)].integer >= 0)
             return 0; /* the dtype is asked for */
-    for (int i = 0; i < count; i++)
-        if (operands[i] && promotes(function, i) && dtype_of_array(state, operands[i]) < 0 &&
-            check_integer(function, operands[i], (qb_dtype)dtype) < 0)
+    for (int i = 0; i < count; i++) {
+        if (!operands[i] || !promotes(function, i) || !is_weak_integer(state, operands[i]))
+            continue;
+        if ((qbpy_is_tensor(state, operands[i])
+                 ? check_elements(function, qbpy_tensor_get(operands[i]), (qb_dtype)dtype)
+                 : check_integer(function, operands[i], (qb_dtype)dtype)) < 0)
             return -1;
+    }
     return 0;
 }
 

@@ -104,7 +104,7 @@ static qb_value *leaf_values(qbpy_state *state, qbpy_trace *trace, PyObject *lea
         bool weak;
         out[i] = QB_NONE;
         if (leaf != Py_None)
-            valid = (out[i] = qbpy_trace_value(state, trace, leaf, &weak)) >= 0;
+            valid = (out[i] = qbpy_trace_value(state, "apply", trace, leaf, &weak)) >= 0;
     }
     Py_DECREF(fast);
     if (!valid) {

@@ -64,8 +64,8 @@ PyObject *qbpy_graph_wrap(qbpy_state *state, qb_graph *stolen, const bool *weak)
 int qbpy_graph_install(PyObject *module); /* graph.c: Graph, Program */
 
 /* The value that stands for a leaf (TraceTensor, Tensor, number) in the innermost active trace; QB_FAILED with an
- * exception set. */
-qb_value qbpy_trace_value(qbpy_state *state, qbpy_trace *trace, PyObject *leaf, bool *weak);
+ * exception set, which names the function. */
+qb_value qbpy_trace_value(qbpy_state *state, const char *function, qbpy_trace *trace, PyObject *leaf, bool *weak);
 qbpy_trace *qbpy_current_trace(void); /* borrowed; NULL when none is active */
 PyObject *qbpy_tracer_wrap(qbpy_state *state, qbpy_trace *trace, qb_value value, bool weak);
 
