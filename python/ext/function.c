@@ -67,7 +67,7 @@ static int collect(qbpy_state *state, const qb_function *function, PyObject *con
                 return -1;
             }
             bool is_indices = i < function->operand_parameters &&
-                              function->parameter[function->first_operand + i].kind == QB_PARAMETER_INDICES;
+                              function->parameter[function->operand_at[i]].kind == QB_PARAMETER_INDICES;
             out->tensors[i] =
                 convert_operand(state, function->name, object, beside_tensor || is_indices, &out->weak[i]);
             if (!out->tensors[i])
@@ -165,7 +165,7 @@ static bool promotes(const qb_function *function, int i)
     if (function->takes_operand_list && i >= function->operand_parameters - 1)
         return function->operand_parameters == 1;
     return i < function->operand_parameters &&
-           function->parameter[function->first_operand + i].kind == QB_PARAMETER_OPERAND;
+           function->parameter[function->operand_at[i]].kind == QB_PARAMETER_OPERAND;
 }
 
 /* An int, a NumPy integer, or integers made of such only, which are int64 or uint64. */
@@ -229,8 +229,7 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
     if (!number_count || dtype < 0 || !qb_dtype_is_integer((qb_dtype)dtype))
         return 0;
     for (int i = 0; i < function->parameter_count; i++)
-        if (function->parameter[i].kind == QB_PARAMETER_DTYPE &&
-            parameters[qb_parameter_place(function, i)].integer >= 0)
+        if (function->parameter[i].kind == QB_PARAMETER_DTYPE && parameters[function->parameter[i].place].integer >= 0)
             return 0; /* the dtype is asked for */
     for (int i = 0; i < count; i++) {
         if (!operands[i] || !promotes(function, i) || !is_weak_integer(state, operands[i]))
@@ -346,7 +345,7 @@ static int convert_parameters(const qbpy_function *self, const binding *bound, q
         const qb_parameter *parameter = &function->parameter[i];
         if (qb_parameter_is_operand(parameter))
             continue;
-        qb_attribute *attribute = &out[qb_parameter_place(function, i)];
+        qb_attribute *attribute = &out[function->parameter[i].place];
         int status = 0;
         if (!bound->given[i])
             *attribute = parameter->default_value;
@@ -413,7 +412,7 @@ static PyObject *call_with_spread(const qbpy_function *self, const binding *boun
 {
     if (bound->spread_count > 0)
         return qbpy_call_function(self->state, self->function, parameters, (int)bound->spread_count, bound->spread);
-    PyObject *only = bound->given[self->function->first_operand];
+    PyObject *only = bound->given[self->function->operand_at[0]];
     bool is_list = (PyList_Check(only) || PyTuple_Check(only)) && PySequence_Fast_GET_SIZE(only) == 0;
     for (Py_ssize_t i = 0; (PyList_Check(only) || PyTuple_Check(only)) && i < PySequence_Fast_GET_SIZE(only); i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(only, i);
@@ -433,17 +432,20 @@ static PyObject *call_bound(const qbpy_function *self, binding *bound)
     space.count = 0;
     if (convert_parameters(self, bound, parameters, &space) < 0)
         return NULL;
-    PyObject **operands = bound->given + function->first_operand;
+    PyObject *operands[QB_MAX_PARAMETERS];
+    for (int i = 0; i < function->operand_parameters; i++) {
+        const qb_parameter *parameter = &function->parameter[function->operand_at[i]];
+        operands[i] = bound->given[function->operand_at[i]];
+        if (operands[i] == Py_None && parameter->has_default)
+            operands[i] = NULL;
+    }
     if (function->takes_operand_list && function->operand_parameters > 1)
         return call_with_numbers(self, operands, operands[function->operand_parameters - 1], parameters);
     if (function->takes_operand_list)
-        return function->parameter[function->first_operand].is_spread ? call_with_spread(self, bound, parameters)
+        return function->parameter[function->operand_at[0]].is_spread ? call_with_spread(self, bound, parameters)
                                                                       : call_with_list(self, operands[0], parameters);
     if (function == qbpy_operator.power)
         return qbpy_call_power(self->state, operands[0], operands[1]);
-    for (int i = 0; i < function->operand_parameters; i++)
-        if (operands[i] == Py_None && function->parameter[function->first_operand + i].has_default)
-            operands[i] = NULL;
     return qbpy_call_function(self->state, function, parameters, function->operand_parameters, operands);
 }
 
