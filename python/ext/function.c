@@ -458,6 +458,8 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
     if (!kwnames && nargs == function->parameter_count && nargs == function->required_operands &&
         function != qbpy_operator.power)
         return qbpy_call_function(self->state, function, NULL, (int)nargs, args);
+    if (function == qbpy_operator.einsum && nargs > 1 && !kwnames && !PyUnicode_Check(args[0]))
+        return qbpy_einsum_of_sublists(callable, args, nargs);
     binding bound;
     return bind(self, args, nargs, kwnames, &bound) < 0 ? NULL : call_bound(self, &bound);
 }
