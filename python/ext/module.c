@@ -40,8 +40,8 @@ static int intern_strings(qbpy_state *state)
 /* What the other modules of the package alone use; the functions on trees are public as quabla.tree. */
 static bool is_internal(const char *name)
 {
-    static const char *const internal[] = {"Cache",        "Graph",  "Transform", "TreeDef",
-                                           "check_device", "record", "version"};
+    static const char *const internal[] = {"Cache",        "Graph",      "Transform", "TreeDef",
+                                           "check_device", "operations", "record",    "version"};
     for (size_t i = 0; i < sizeof internal / sizeof *internal; i++)
         if (strcmp(name, internal[i]) == 0)
             return true;

@@ -280,7 +280,7 @@ def test_sublists_traced_and_refused():
     a, b = qb.array([[1.0, 2.0], [3.0, 4.0]]), qb.array([1.0, 2.0])
     assert qb.jit(lambda a, b: qb.einsum(a, [0, 1], b, (1,), [0]))(a, b).tolist() == [5.0, 11.0]
     for arguments, error, message in [
-        ((a, [0, 1], b), ValueError, "'AB->"),  # no list for b: it would be that of the result
+        ((a, [0, 1], b), TypeError, "followed by a list of its indices; argument 2 is of type quabla.Tensor"),
         ((a, [0, 52]), ValueError, r"argument 1 is a list of indices, which are ints from 0 to 51 and \.\.\., got 52"),
         ((a, [0, "x"]), ValueError, "got 'x'"),
         ((a, b), TypeError, "argument 1 is of type quabla.Tensor"),
