@@ -244,3 +244,29 @@ def importing():
         Figure("import numpy", seconds["numpy"] * 1e3, "ms"),
         Figure("import jax", seconds["jax"] * 1e3, "ms"),
     ]
+
+
+@figures
+def numpy_round_trip():
+    """Into Quabla is a copy, out of it a view."""
+    values = np.random.default_rng(0).standard_normal(1_000_000)
+    tensor = qb.array(values)
+    if not np.array_equal(tensor.numpy(), values) or not np.shares_memory(tensor.numpy(), np.asarray(tensor)):
+        raise AssertionError("the round trip through NumPy does not keep the values, or export copies")
+    ways = {
+        "a plain copy (values.copy())": Call("x.copy()", x=values),
+        "in: qb.array(values)": Call("qb.array(x)", qb=qb, x=values),
+        "out: tensor.numpy()": Call("t.numpy()", t=tensor),
+    }
+
+    def warm(call):
+        call.seconds(1)  # its source back into the caches, after the others
+        return call.seconds(2)
+
+    seconds = best_in_turns({name: lambda call=call: warm(call) for name, call in ways.items()}, 200)
+    plain = next(iter(seconds.values()))
+    bound = round(1.3e6 * plain)
+    return [
+        Figure(f"1e6 float64 values, {name}", taken * 1e6, "us", bound=None if taken == plain else bound)
+        for name, taken in seconds.items()
+    ]

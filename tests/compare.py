@@ -1,4 +1,7 @@
-"""Comparing results: trees of arrays as NumPy arrays, equality of bits, closeness relative to the largest element."""
+"""Comparing results: trees of arrays as NumPy arrays, equality of bits, closeness relative to the largest element.
+
+And what several test files expect of an update by index.
+"""
 
 import numpy as np
 import quabla as qb
@@ -32,3 +35,23 @@ def assert_close(got, expected, rtol=1e-12, context=""):
         finite = np.abs(b[np.isfinite(b)])
         scale = finite.max() if finite.size else 0.0
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * scale, err_msg=context)
+
+
+UPDATES = {
+    "set": lambda _, new: new,
+    "add": np.add,
+    "multiply": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def updated(array, index, how, values):
+    """A copy of the array after x[index] = how(x[index], values), one element after the other, so that equal indices
+    all count. (The `at` of NumPy's ufuncs does the same, but with broadcast values some versions do not.)"""
+    out = np.array(array)
+    places = np.arange(out.size).reshape(out.shape)[index]
+    flat = out.reshape(-1)
+    for place, value in zip(np.ravel(places), np.broadcast_to(values, np.shape(places)).ravel()):
+        flat[place] = UPDATES[how](flat[place], value)
+    return out

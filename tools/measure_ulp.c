@@ -1,6 +1,7 @@
 /* Largest error of every transcendental lane kernel found on random arguments, in units in the last place.
  *
  *     measure_ulp [arguments per function, default 2000000] [instruction set, default the machine's] [function ...]
+ *     measure_ulp evaluate <instruction set> <function> <format>     its results on the arguments read
  *
  * One line per function and format: name, format, largest error, the result there, and the argument(s), as hexadecimal
  * floats. tools/measure_ulp.py runs this, checks the arguments found with mpmath, and writes the table of
@@ -83,6 +84,33 @@ static void measure_binary(const qb_lane_table *table, const reference_binary *f
     printf("%s float32 %.4f %a %a %a\n", f->name, worst, result, at_a, at_b);
 }
 
+/* The functions that long double has no reference for: results alone, for mpmath to judge. */
+static int evaluate(const qb_lane_table *table, const char *name, const char *format)
+{
+    qb_lane lane = strcmp(name, "lgamma") == 0 ? QB_LANE_lgamma : QB_LANE_digamma;
+    bool is_double = strcmp(format, "float64") == 0;
+    qb_lane_kernel kernel = kernel_of(table, lane, is_double ? QB_FLOAT64 : QB_FLOAT32);
+    for (double x, y; scanf("%la", &x) == 1;) {
+        float narrow = (float)x, result;
+        if (is_double)
+            kernel(1, &y, &x, NULL, NULL);
+        else
+            kernel(1, &result, &narrow, NULL, NULL);
+        printf("%a\n", is_double ? y : (double)result);
+    }
+    return 0;
+}
+
+static const qb_lane_table *find_table(const char *instruction_set)
+{
+    const qb_lane_table *table = qb_lane_table_at(0);
+    for (int i = 0; instruction_set && table && strcmp(table->instruction_set, instruction_set) != 0; i++)
+        table = qb_lane_table_at(i);
+    if (!table)
+        fprintf(stderr, "%s is no instruction set that this machine runs\n", instruction_set);
+    return table;
+}
+
 static bool is_wanted(const char *name, int count, char **names)
 {
     for (int i = 0; i < count; i++)
@@ -94,13 +122,11 @@ static bool is_wanted(const char *name, int count, char **names)
 int main(int argc, char **argv)
 {
     size_t count = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) : 2000000;
-    const qb_lane_table *table = qb_lane_table_at(0);
-    for (int i = 0; argc > 2 && table && strcmp(table->instruction_set, argv[2]) != 0; i++)
-        table = qb_lane_table_at(i);
-    if (!table) {
-        fprintf(stderr, "%s is no instruction set that this machine runs\n", argv[2]);
+    const qb_lane_table *table = find_table(argc > 2 ? argv[2] : NULL);
+    if (!table)
         return 1;
-    }
+    if (argc == 5 && strcmp(argv[1], "evaluate") == 0)
+        return evaluate(table, argv[3], argv[4]);
     print_header(table, count);
     int names = argc > 3 ? argc - 3 : 0;
     for (int i = 0; i < REFERENCE_UNARIES; i++)

@@ -5,12 +5,15 @@
 
 Needs mpmath, a C compiler, and a finished build. tools/measure_ulp.c searches random arguments for the largest error,
 with long double as its reference (which must be wider than double: x86-64). Each largest error is then computed anew
-with mpmath, from the kernel's result: what is written does not rest on the C library.
+with mpmath, from the kernel's result: what is written does not rest on the C library. lgamma and digamma, for which
+there is no such reference, are compared with mpmath at every argument, of which there are fewer.
 """
 
 import argparse
 import glob
 import os
+import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,7 +23,7 @@ from mpmath import mp, mpf
 
 mp.prec = 2400  # sin of the largest double takes more than 1100 bits
 
-BOUNDS = {"sqrt": ("0.5", "0.5"), "erfc": ("4", "4"), "pow": ("4", "4"), "fmod": ("0", "0")}
+BOUNDS = {"sqrt": ("0.5", "0.5"), "fmod": ("0", "0")} | dict.fromkeys(("erfc", "pow", "lgamma", "digamma"), ("4", "4"))
 PYTHON_NAME = {"pow": "power"}
 FUNCTIONS = {
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
@@ -42,13 +45,55 @@ FUNCTIONS = {
 
 
 def error_in_ulp(name, dtype, result, arguments):
-    digits, least = (53, -1021) if dtype == "float64" else (24, -125)
     function = FUNCTIONS.get(name) or getattr(mpmath, name)
-    exact = function(*(mpf(x) for x in arguments))
+    return ulps(dtype, result, function(*(mpf(x) for x in arguments)))
+
+
+def ulps(dtype, result, exact):
+    digits, least = (53, -1021) if dtype == "float64" else (24, -125)
     if exact == 0:
         return float(abs(mpf(result)))
     exponent = max(mpmath.frexp(exact)[1], least)
     return float(abs(mpf(result) - exact) / mpf(2) ** (exponent - digits))
+
+
+# By mpmath alone: reference, and the zeros near which arguments are dense
+GAMMA = {"lgamma": (mpmath.loggamma, (1.0, 2.0)), "digamma": (mpmath.digamma, (1.4616321449683623,))}
+GAMMA_COUNT = 20000
+
+
+def positive_arguments(zeros, dtype):
+    """Of all magnitudes, between 0 and 20, and around the zeros."""
+    rng, low, high, bits = random.Random(0), *((-1020, 1013, 50) if dtype == "float64" else (-125, 120, 22))
+    for i in range(GAMMA_COUNT):
+        if i % 3 == 0:
+            x = rng.uniform(1, 2) * 2.0 ** rng.randint(low, high)
+        elif i % 3 == 1:
+            x = rng.uniform(0, 20)
+        else:
+            x = rng.choice(zeros) * (1 + rng.choice((-1, 1)) * rng.uniform(1, 2) * 2.0 ** -rng.randint(2, bits))
+        yield x if dtype == "float64" else struct.unpack("f", struct.pack("f", x))[0]
+
+
+def measure_gamma(program, isa):
+    """{(name, dtype): error} for lgamma and digamma."""
+    errors = {}
+    for name, (function, zeros) in GAMMA.items():
+        for dtype in ("float64", "float32"):
+            arguments = list(positive_arguments(zeros, dtype))
+            run = subprocess.run(
+                [program, "evaluate", isa, name, dtype],
+                input="\n".join(map(float.hex, arguments)),
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            results = map(float.fromhex, run.stdout.split())
+            with mpmath.workprec(300):
+                errors[name, dtype] = max(
+                    ulps(dtype, y, function(mpf(x))) for x, y in zip(arguments, results, strict=True)
+                )
+    return errors
 
 
 def build_program(build, folder):
@@ -77,7 +122,7 @@ def measure(program, count, isa):
         if abs(error - float(claimed)) > 0.01:
             sys.exit(f"{name} {dtype} at {arguments}: mpmath says {error}, long double {claimed}")
         errors[name, dtype] = error
-    return errors, used
+    return errors | measure_gamma(program, used), used
 
 
 def table(columns):
@@ -109,7 +154,10 @@ def main():
         text = f.read()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    note = f"Largest errors in ulp found on {arguments.count} random arguments a function and format:"
+    note = (
+        f"Largest errors in ulp found on {arguments.count} random arguments a function and format, {GAMMA_COUNT} "
+        "positive ones of `lgamma` and `digamma`:"
+    )
     with open(path, "w") as f:
         f.write(f"{before}{BEGIN}\n\n{note}\n\n{table(columns)}\n\n{END}{after}")
 

@@ -103,7 +103,7 @@ static bool read_recorded(assembly *a, PyObject *graph, PyObject *captures, reco
         return false;
     for (int i = 0; i < out->captures; i++) {
         bool weak;
-        qb_value value = qbpy_trace_value(a->state, a->trace, PyList_GET_ITEM(captures, i), &weak);
+        qb_value value = qbpy_trace_value(a->state, "capture", a->trace, PyList_GET_ITEM(captures, i), &weak);
         if (value < 0 || (out->capture[i] = find_captured(a, value)) < 0)
             return false;
     }
@@ -121,7 +121,7 @@ static qb_value *read_values(assembly *a, PyObject *leaves, int *count, bool **w
     bool *flags = take(a, *count, sizeof *flags);
     bool valid = values && flags;
     for (int i = 0; valid && i < *count; i++) {
-        values[i] = qbpy_trace_value(a->state, a->trace, PySequence_Fast_GET_ITEM(fast, i), &flags[i]);
+        values[i] = qbpy_trace_value(a->state, "operand", a->trace, PySequence_Fast_GET_ITEM(fast, i), &flags[i]);
         valid = values[i] >= 0;
     }
     Py_DECREF(fast);
@@ -320,7 +320,7 @@ static PyObject *loop(PyObject *module, PyObject *args)
                        (p.carries = read_values(&a, carries, &p.loop.carries, &p.weak)) != NULL &&
                        (p.sequences = read_values(&a, sequences, &p.loop.sequences, NULL)) != NULL;
     if (valid && count != Py_None)
-        valid = (p.loop.count = qbpy_trace_value(a.state, a.trace, count, &weak)) >= 0;
+        valid = (p.loop.count = qbpy_trace_value(a.state, "loop", a.trace, count, &weak)) >= 0;
     if (valid && !p.body.graph) {
         PyErr_SetString(PyExc_TypeError, "loop: no body");
         valid = false;
@@ -345,7 +345,7 @@ static PyObject *make_switch(assembly *a, PyObject *index, PyObject *graphs, PyO
     qb_value *operands = read_values(a, leaves, &operand_count, NULL);
     bool is_weak;
     qb_value selector =
-        operands && branches && made ? qbpy_trace_value(a->state, a->trace, index, &is_weak) : QB_FAILED;
+        operands && branches && made ? qbpy_trace_value(a->state, "switch", a->trace, index, &is_weak) : QB_FAILED;
     if (selector < 0)
         return NULL;
     for (int i = 0; i < count; i++)

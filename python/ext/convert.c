@@ -120,7 +120,13 @@ static qb_dtype dtype_of_number(const qbpy_conversion *how, PyObject *number)
     int overflow;
     long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
     (void)value;
-    return overflow ? QB_FLOAT64 : QB_INT64;
+    if (overflow <= 0)
+        return overflow ? QB_FLOAT64 : QB_INT64;
+    PyObject *limit = PyLong_FromUnsignedLongLong(UINT64_MAX);
+    int fits = limit ? PyObject_RichCompareBool(number, limit, Py_LE) : 0;
+    Py_XDECREF(limit);
+    PyErr_Clear();
+    return fits > 0 ? QB_UINT64 : QB_FLOAT64;
 }
 
 static qb_tensor *convert_number(const qbpy_conversion *how, PyObject *number)
@@ -329,14 +335,14 @@ static qb_tensor *convert(const qbpy_conversion *how, PyObject *object, bool *we
     return NULL;
 }
 
-qb_tensor *qbpy_to_tensor(qbpy_state *state, PyObject *object, int dtype, bool *weak)
+qb_tensor *qbpy_to_tensor(qbpy_state *state, const char *function, PyObject *object, int dtype, bool *weak)
 {
-    return convert(&(qbpy_conversion){state, "asarray", dtype, false}, object, weak);
+    return convert(&(qbpy_conversion){state, function, dtype, false}, object, weak);
 }
 
-qb_tensor *qbpy_to_operand(qbpy_state *state, PyObject *object, bool *weak)
+qb_tensor *qbpy_to_operand(qbpy_state *state, const char *function, PyObject *object, bool *weak)
 {
-    return convert(&(qbpy_conversion){state, "asarray", -1, true}, object, weak);
+    return convert(&(qbpy_conversion){state, function, -1, true}, object, weak);
 }
 
 bool qbpy_is_arraylike(qbpy_state *state, PyObject *object)

@@ -1,4 +1,4 @@
-/* Making arrays from nothing: zeros, ones, full and their _like forms, eye, arange, linspace. */
+/* Making arrays from nothing: zeros, ones, full, eye, arange, linspace. */
 #include "base/dtype.h"
 #include "base/tensor.h"
 
@@ -123,7 +123,7 @@ static PyObject *full(const arguments *call, int rank, const int64_t *shape, PyO
 {
     if (qbpy_is_trace_tensor(call->state, value))
         return full_traced(value, rank, shape, dtype_object);
-    qb_tensor *element = qbpy_to_tensor(call->state, value, dtype, NULL);
+    qb_tensor *element = qbpy_to_tensor(call->state, call->function, value, dtype, NULL);
     qb_tensor *tensor = element ? new_tensor(call, (int)element->dtype, rank, shape) : NULL;
     if (tensor && element->rank == 0) {
         fill_tensor(tensor, element->data);
@@ -137,7 +137,7 @@ static PyObject *full(const arguments *call, int rank, const int64_t *shape, PyO
 
 static PyObject *core_full(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const char *const names[] = {"shape", "value", "dtype", NULL};
+    static const char *const names[] = {"shape", "fill_value", "dtype", NULL};
     arguments call;
     int64_t shape[QB_MAX_RANK];
     int dtype;
@@ -148,80 +148,34 @@ static PyObject *core_full(PyObject *module, PyObject *const *args, Py_ssize_t n
     return rank < 0 ? NULL : full(&call, rank, shape, call.at[1], dtype, call.at[2]);
 }
 
-/* -------------------------------------------------------------------------------------------------- the _like forms */
-
-/* Shape of `like`, and its dtype unless one is asked for. Of a traced array only these two are looked at. Returns the
- * rank. */
-static int shape_like(const arguments *call, PyObject *like, int64_t *shape, int *dtype)
-{
-    qb_dtype own;
-    if (qbpy_is_trace_tensor(call->state, like)) {
-        PyObject *extents = PyObject_GetAttr(like, call->state->str_shape);
-        PyObject *element = extents ? PyObject_GetAttr(like, call->state->str_dtype) : NULL;
-        int rank = element ? qbpy_shape_from_object(extents, call->function, shape) : -1;
-        if (rank >= 0 && qbpy_dtype_from_object(call->state, element, &own) < 0)
-            rank = -1;
-        Py_XDECREF(extents);
-        Py_XDECREF(element);
-        if (rank >= 0 && *dtype < 0)
-            *dtype = (int)own;
-        return rank;
-    }
-    qb_tensor *tensor = qbpy_to_tensor(call->state, like, -1, NULL);
-    if (!tensor)
-        return -1;
-    int rank = tensor->rank;
-    for (int i = 0; i < rank; i++)
-        shape[i] = tensor->shape[i];
-    if (*dtype < 0)
-        *dtype = (int)tensor->dtype;
-    qb_tensor_release(tensor);
-    return rank;
-}
-
-static PyObject *constant_like(PyObject *module, const char *function, double number, PyObject *const *args,
-                               Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const char *const names[] = {"x", "dtype", NULL};
-    arguments call;
-    int64_t shape[QB_MAX_RANK];
-    int dtype;
-    if (parse(&call, module, function, names, 1, args, nargs, kwnames) < 0 ||
-        qbpy_optional_dtype(call.state, call.at[1], &dtype) < 0)
-        return NULL;
-    int rank = shape_like(&call, call.at[0], shape, &dtype);
-    return rank < 0 ? NULL : qbpy_tensor_wrap(call.state, filled(&call, dtype, rank, shape, number), false);
-}
-
-static PyObject *core_zeros_like(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    return constant_like(module, "zeros_like", 0, args, nargs, kwnames);
-}
-
-static PyObject *core_ones_like(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    return constant_like(module, "ones_like", 1, args, nargs, kwnames);
-}
-
-static PyObject *core_full_like(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const char *const names[] = {"x", "value", "dtype", NULL};
-    arguments call;
-    int64_t shape[QB_MAX_RANK];
-    int dtype;
-    if (parse(&call, module, "full_like", names, 2, args, nargs, kwnames) < 0 ||
-        qbpy_optional_dtype(call.state, call.at[2], &dtype) < 0)
-        return NULL;
-    int rank = shape_like(&call, call.at[0], shape, &dtype);
-    if (rank < 0)
-        return NULL;
-    PyObject *dtype_object = qbpy_dtype_object(call.state, (qb_dtype)dtype);
-    PyObject *array = full(&call, rank, shape, call.at[1], dtype, dtype_object);
-    Py_DECREF(dtype_object);
-    return array;
-}
-
 /* ------------------------------------------------------------------------------------------------------ eye, ranges */
+
+/* A number as a double; a traced one or an array of several elements is an error. */
+static int read_number(const arguments *call, const char *name, PyObject *object, double *out)
+{
+    if (qbpy_is_trace_tensor(call->state, object)) {
+        qbpy_refuse_tracer(call->state, call->function);
+        return -1;
+    }
+    *out = PyFloat_AsDouble(object);
+    if (*out != -1 || !PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s: %s must be a number, got %.80R", call->function, name, object);
+    return -1;
+}
+
+/* An int of at least 0. */
+static int read_count(const arguments *call, const char *name, PyObject *object, int64_t *out)
+{
+    *out = PyIndex_Check(object) ? PyNumber_AsSsize_t(object, PyExc_ValueError) : -1;
+    if (*out >= 0)
+        return 0;
+    if (!PyErr_Occurred())
+        PyErr_Format(PyIndex_Check(object) ? PyExc_ValueError : PyExc_TypeError,
+                     "%s: %s must be an int of at least 0, got %.80R", call->function, name, object);
+    return -1;
+}
 
 static PyObject *core_eye(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -232,11 +186,10 @@ static PyObject *core_eye(PyObject *module, PyObject *const *args, Py_ssize_t na
         qbpy_optional_dtype(call.state, call.at[2], &dtype) < 0)
         return NULL;
     int64_t shape[2];
-    shape[0] = PyNumber_AsSsize_t(call.at[0], PyExc_ValueError);
-    if (shape[0] == -1 && PyErr_Occurred())
+    if (read_count(&call, "n", call.at[0], &shape[0]) < 0)
         return NULL;
-    shape[1] = call.at[1] && call.at[1] != Py_None ? PyNumber_AsSsize_t(call.at[1], PyExc_ValueError) : shape[0];
-    if (shape[1] == -1 && PyErr_Occurred())
+    shape[1] = shape[0];
+    if (call.at[1] && call.at[1] != Py_None && read_count(&call, "m", call.at[1], &shape[1]) < 0)
         return NULL;
     qb_tensor *tensor = filled(&call, dtype, 2, shape, 0);
     if (tensor) {
@@ -245,17 +198,6 @@ static PyObject *core_eye(PyObject *module, PyObject *const *args, Py_ssize_t na
             qb_dtype_store_integer(tensor->dtype, 1, (char *)tensor->data + (size_t)i * step);
     }
     return qbpy_tensor_wrap(call.state, tensor, false);
-}
-
-/* A number as a double; a traced one or an array of several elements is an error. */
-static int read_number(const arguments *call, PyObject *object, double *out)
-{
-    if (qbpy_is_trace_tensor(call->state, object)) {
-        qbpy_refuse_tracer(call->state, call->function);
-        return -1;
-    }
-    *out = PyFloat_AsDouble(object);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 /* NumPy's arange: start + i * delta, where delta is the difference of the first two elements as the dtype holds them.
@@ -305,15 +247,15 @@ static PyObject *core_arange(PyObject *module, PyObject *const *args, Py_ssize_t
     int dtype;
     double start, stop, step = 1;
     if (parse(&call, module, "arange", names, 1, args, nargs, kwnames) < 0 ||
-        qbpy_optional_dtype(call.state, call.at[3], &dtype) < 0 || read_number(&call, call.at[0], &start) < 0)
+        qbpy_optional_dtype(call.state, call.at[3], &dtype) < 0 || read_number(&call, "start", call.at[0], &start) < 0)
         return NULL;
     if (!call.at[1] || call.at[1] == Py_None) {
         stop = start;
         start = 0;
-    } else if (read_number(&call, call.at[1], &stop) < 0) {
+    } else if (read_number(&call, "stop", call.at[1], &stop) < 0) {
         return NULL;
     }
-    if (call.at[2] && read_number(&call, call.at[2], &step) < 0)
+    if (call.at[2] && read_number(&call, "step", call.at[2], &step) < 0)
         return NULL;
     if (dtype == QB_BOOL) {
         PyErr_SetString(PyExc_ValueError, "arange: a range of bool elements; use an integer or floating dtype");
@@ -345,15 +287,12 @@ static PyObject *core_linspace(PyObject *module, PyObject *const *args, Py_ssize
     int dtype;
     double start, stop;
     if (parse(&call, module, "linspace", names, 3, args, nargs, kwnames) < 0 ||
-        qbpy_optional_dtype(call.state, call.at[3], &dtype) < 0 || read_number(&call, call.at[0], &start) < 0 ||
-        read_number(&call, call.at[1], &stop) < 0)
+        qbpy_optional_dtype(call.state, call.at[3], &dtype) < 0 ||
+        read_number(&call, "start", call.at[0], &start) < 0 || read_number(&call, "stop", call.at[1], &stop) < 0)
         return NULL;
-    int64_t count = PyNumber_AsSsize_t(call.at[2], PyExc_ValueError);
-    if (count < 0) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "linspace: num must not be negative, got %R", call.at[2]);
+    int64_t count;
+    if (read_count(&call, "num", call.at[2], &count) < 0)
         return NULL;
-    }
     qb_tensor *tensor = new_tensor(&call, dtype, 1, &count);
     if (!tensor)
         return NULL;
@@ -375,15 +314,9 @@ PyDoc_STRVAR(zeros_doc, "zeros(shape, dtype=None)\n--\n\nZeros; float64 unless `
 PyDoc_STRVAR(ones_doc, "ones(shape, dtype=None)\n--\n\nOnes; float64 unless `dtype` says otherwise.");
 PyDoc_STRVAR(
     full_doc,
-    "full(shape, value, dtype=None)\n--\n\n"
-    "An array of that shape filled with `value`, a number or an array that broadcasts to it; of the dtype that\n"
-    "array(value) has, unless `dtype` says otherwise.");
-PyDoc_STRVAR(zeros_like_doc,
-             "zeros_like(x, dtype=None)\n--\n\nZeros in the shape of `x`, and in its dtype unless one is given.");
-PyDoc_STRVAR(ones_like_doc,
-             "ones_like(x, dtype=None)\n--\n\nOnes in the shape of `x`, and in its dtype unless one is given.");
-PyDoc_STRVAR(full_like_doc, "full_like(x, value, dtype=None)\n--\n\n"
-                            "full(x.shape, value), in the dtype of `x` unless one is given.");
+    "full(shape, fill_value, dtype=None)\n--\n\n"
+    "An array of that shape filled with `fill_value`, a number or an array that broadcasts to it; of the dtype that\n"
+    "array(fill_value) has, unless `dtype` says otherwise.");
 PyDoc_STRVAR(eye_doc, "eye(n, m=None, dtype=None)\n--\n\n"
                       "The n x m matrix (m = n by default) with ones on the diagonal and zeros elsewhere.");
 PyDoc_STRVAR(arange_doc, "arange(start, stop=None, step=1.0, dtype=None)\n--\n\n"
@@ -399,9 +332,6 @@ static PyMethodDef module_functions[] = {
     {"zeros", METHOD(core_zeros), METH_FASTCALL | METH_KEYWORDS, zeros_doc},
     {"ones", METHOD(core_ones), METH_FASTCALL | METH_KEYWORDS, ones_doc},
     {"full", METHOD(core_full), METH_FASTCALL | METH_KEYWORDS, full_doc},
-    {"zeros_like", METHOD(core_zeros_like), METH_FASTCALL | METH_KEYWORDS, zeros_like_doc},
-    {"ones_like", METHOD(core_ones_like), METH_FASTCALL | METH_KEYWORDS, ones_like_doc},
-    {"full_like", METHOD(core_full_like), METH_FASTCALL | METH_KEYWORDS, full_like_doc},
     {"eye", METHOD(core_eye), METH_FASTCALL | METH_KEYWORDS, eye_doc},
     {"arange", METHOD(core_arange), METH_FASTCALL | METH_KEYWORDS, arange_doc},
     {"linspace", METHOD(core_linspace), METH_FASTCALL | METH_KEYWORDS, linspace_doc},

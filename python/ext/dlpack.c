@@ -190,6 +190,24 @@ static int refuse_device(const char *function, long type)
     return -1;
 }
 
+static void refuse_elements(const char *function, qbpy_dl_dtype dtype)
+{
+    const char *name = dtype.code == QBPY_DL_FLOAT     ? "float"
+                       : dtype.code == QBPY_DL_BFLOAT  ? "bfloat"
+                       : dtype.code == QBPY_DL_COMPLEX ? "complex"
+                       : dtype.code == QBPY_DL_INT     ? "int"
+                       : dtype.code == QBPY_DL_UINT    ? "uint"
+                                                       : NULL;
+    if (name && dtype.lanes == 1)
+        PyErr_Format(PyExc_TypeError, "%s: %s%d data are not supported; convert the array to float32 or float64 first",
+                     function, name, dtype.bits);
+    else
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of DLPack type (code %d, %d bits, %d lanes) are not supported; convert the array "
+                     "to float32 or float64 first",
+                     function, dtype.code, dtype.bits, dtype.lanes);
+}
+
 static int read_layout(const char *function, const qbpy_dl_tensor *tensor, qbpy_layout *out)
 {
     static const char kinds[] = {
@@ -201,10 +219,7 @@ static int read_layout(const char *function, const qbpy_dl_tensor *tensor, qbpy_
     if (dtype.code < sizeof kinds && dtype.lanes == 1 && dtype.bits % 8 == 0)
         out->element = qbpy_element_find(kinds[dtype.code], dtype.bits / 8);
     if (out->element == QBPY_ELEMENT_COUNT) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s: elements of DLPack type (code %d, %d bits, %d lanes) are not supported; convert the array "
-                     "to float32 or float64 first",
-                     function, dtype.code, dtype.bits, dtype.lanes);
+        refuse_elements(function, dtype);
         return -1;
     }
     if (tensor->rank < 0 || tensor->rank > QB_MAX_RANK) {

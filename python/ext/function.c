@@ -36,7 +36,8 @@ typedef struct eager_operands {
 
 /* Numbers keep their kind (int or float) for the promotion rules; so do the integers of other arrays beside an array of
  * ours. Without one, they are converted as asarray does. */
-static qb_tensor *convert_operand(qbpy_state *state, PyObject *object, bool beside_tensor, bool *weak)
+static qb_tensor *convert_operand(qbpy_state *state, const char *function, PyObject *object, bool beside_tensor,
+                                  bool *weak)
 {
     qb_tensor *tensor;
     if (PyFloat_CheckExact(object)) {
@@ -46,8 +47,8 @@ static qb_tensor *convert_operand(qbpy_state *state, PyObject *object, bool besi
         return status == QB_OK ? tensor : (qb_tensor *)qbpy_raise(state, status);
     }
     if (beside_tensor || PyLong_Check(object) || PyFloat_Check(object))
-        return qbpy_to_operand(state, object, weak);
-    return qbpy_to_tensor(state, object, -1, weak);
+        return qbpy_to_operand(state, function, object, weak);
+    return qbpy_to_tensor(state, function, object, -1, weak);
 }
 
 static int collect(qbpy_state *state, const qb_function *function, PyObject *const *operands, int count,
@@ -67,8 +68,9 @@ static int collect(qbpy_state *state, const qb_function *function, PyObject *con
                 return -1;
             }
             bool is_indices = i < function->operand_parameters &&
-                              function->parameter[function->first_operand + i].kind == QB_PARAMETER_INDICES;
-            out->tensors[i] = convert_operand(state, object, beside_tensor || is_indices, &out->weak[i]);
+                              function->parameter[function->operand_at[i]].kind == QB_PARAMETER_INDICES;
+            out->tensors[i] =
+                convert_operand(state, function->name, object, beside_tensor || is_indices, &out->weak[i]);
             if (!out->tensors[i])
                 return -1;
             out->owned[i] = true;
@@ -187,7 +189,16 @@ static bool promotes(const qb_function *function, int i)
     if (function->takes_operand_list && i >= function->operand_parameters - 1)
         return function->operand_parameters == 1;
     return i < function->operand_parameters &&
-           function->parameter[function->first_operand + i].kind == QB_PARAMETER_OPERAND;
+           function->parameter[function->operand_at[i]].kind == QB_PARAMETER_OPERAND;
+}
+
+/* An int, a NumPy integer, or integers made of such only, which are int64 or uint64. */
+static bool is_weak_integer(const qbpy_state *state, PyObject *object)
+{
+    if (qbpy_is_tensor(state, object))
+        return ((qbpy_tensor *)object)->weak &&
+               (qbpy_tensor_get(object)->dtype == QB_INT64 || qbpy_tensor_get(object)->dtype == QB_UINT64);
+    return PyLong_Check(object) || is_numpy_integer(object);
 }
 
 static int check_integer(const qb_function *function, PyObject *number, qb_dtype dtype)
@@ -206,6 +217,20 @@ static int check_integer(const qb_function *function, PyObject *number, qb_dtype
     return PyErr_Occurred() ? -1 : 0;
 }
 
+static int check_elements(const qb_function *function, const qb_tensor *tensor, qb_dtype dtype)
+{
+    for (int64_t i = 0; i < tensor->size; i++) {
+        const void *element = (const int64_t *)tensor->data + i;
+        PyObject *number = tensor->dtype == QB_UINT64 ? PyLong_FromUnsignedLongLong(*(const uint64_t *)element)
+                                                      : PyLong_FromLongLong(*(const int64_t *)element);
+        int status = number ? check_integer(function, number, dtype) : -1;
+        Py_XDECREF(number);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* An int takes the dtype of the integer arrays that it meets, where a conversion would wrap it around silently. */
 static int check_integers(const qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                           int count, PyObject *const *operands)
@@ -214,10 +239,11 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
     for (int i = 0; i < count; i++) {
         if (!operands[i] || !promotes(function, i))
             continue;
+        bool is_number = is_weak_integer(state, operands[i]);
         int own = dtype_of_array(state, operands[i]);
-        if (own < 0 && !PyLong_Check(operands[i]) && !is_numpy_integer(operands[i]))
+        if (own < 0 && !is_number)
             return 0; /* a float, or a foreign array */
-        if (own < 0)
+        if (is_number)
             number_count++;
         else if (own != QB_BOOL && dtype >= 0 && own != dtype)
             return 0; /* the wider, or an error, which promotion tells */
@@ -227,13 +253,16 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
     if (!number_count || dtype < 0 || !qb_dtype_is_integer((qb_dtype)dtype))
         return 0;
     for (int i = 0; i < function->parameter_count; i++)
-        if (function->parameter[i].kind == QB_PARAMETER_DTYPE &&
-            parameters[qb_parameter_place(function, i)].integer >= 0)
+        if (function->parameter[i].kind == QB_PARAMETER_DTYPE && parameters[function->parameter[i].place].integer >= 0)
             return 0; /* the dtype is asked for */
-    for (int i = 0; i < count; i++)
-        if (operands[i] && promotes(function, i) && dtype_of_array(state, operands[i]) < 0 &&
-            check_integer(function, operands[i], (qb_dtype)dtype) < 0)
+    for (int i = 0; i < count; i++) {
+        if (!operands[i] || !promotes(function, i) || !is_weak_integer(state, operands[i]))
+            continue;
+        if ((qbpy_is_tensor(state, operands[i])
+                 ? check_elements(function, qbpy_tensor_get(operands[i]), (qb_dtype)dtype)
+                 : check_integer(function, operands[i], (qb_dtype)dtype)) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -340,7 +369,7 @@ static int convert_parameters(const qbpy_function *self, const binding *bound, q
         const qb_parameter *parameter = &function->parameter[i];
         if (qb_parameter_is_operand(parameter))
             continue;
-        qb_attribute *attribute = &out[qb_parameter_place(function, i)];
+        qb_attribute *attribute = &out[function->parameter[i].place];
         int status = 0;
         if (!bound->given[i])
             *attribute = parameter->default_value;
@@ -407,7 +436,7 @@ static PyObject *call_with_spread(const qbpy_function *self, const binding *boun
 {
     if (bound->spread_count > 0)
         return qbpy_call_function(self->state, self->function, parameters, (int)bound->spread_count, bound->spread);
-    PyObject *only = bound->given[self->function->first_operand];
+    PyObject *only = bound->given[self->function->operand_at[0]];
     bool is_list = (PyList_Check(only) || PyTuple_Check(only)) && PySequence_Fast_GET_SIZE(only) == 0;
     for (Py_ssize_t i = 0; (PyList_Check(only) || PyTuple_Check(only)) && i < PySequence_Fast_GET_SIZE(only); i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(only, i);
@@ -427,17 +456,20 @@ static PyObject *call_bound(const qbpy_function *self, binding *bound)
     space.count = 0;
     if (convert_parameters(self, bound, parameters, &space) < 0)
         return NULL;
-    PyObject **operands = bound->given + function->first_operand;
+    PyObject *operands[QB_MAX_PARAMETERS];
+    for (int i = 0; i < function->operand_parameters; i++) {
+        const qb_parameter *parameter = &function->parameter[function->operand_at[i]];
+        operands[i] = bound->given[function->operand_at[i]];
+        if (operands[i] == Py_None && parameter->has_default)
+            operands[i] = NULL;
+    }
     if (function->takes_operand_list && function->operand_parameters > 1)
         return call_with_numbers(self, operands, operands[function->operand_parameters - 1], parameters);
     if (function->takes_operand_list)
-        return function->parameter[function->first_operand].is_spread ? call_with_spread(self, bound, parameters)
+        return function->parameter[function->operand_at[0]].is_spread ? call_with_spread(self, bound, parameters)
                                                                       : call_with_list(self, operands[0], parameters);
     if (function == qbpy_operator.power)
         return qbpy_call_power(self->state, operands[0], operands[1]);
-    for (int i = 0; i < function->operand_parameters; i++)
-        if (operands[i] == Py_None && function->parameter[function->first_operand + i].has_default)
-            operands[i] = NULL;
     return qbpy_call_function(self->state, function, parameters, function->operand_parameters, operands);
 }
 
@@ -450,6 +482,8 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
     if (!kwnames && nargs == function->parameter_count && nargs == function->required_operands &&
         function != qbpy_operator.power)
         return qbpy_call_function(self->state, function, NULL, (int)nargs, args);
+    if (function == qbpy_operator.einsum && nargs > 1 && !kwnames && !PyUnicode_Check(args[0]))
+        return qbpy_einsum_of_sublists(callable, args, nargs);
     binding bound;
     return bind(self, args, nargs, kwnames, &bound) < 0 ? NULL : call_bound(self, &bound);
 }

@@ -48,6 +48,7 @@ int qbpy_parameter_from_objects(const qb_function *function, const qb_parameter 
     X(negative)                                                                                                        \
     X(abs)                                                                                                             \
     X(round)                                                                                                           \
+    X(einsum)                                                                                                          \
     X(less)                                                                                                            \
     X(less_equal)                                                                                                      \
     X(greater)                                                                                                         \
@@ -74,6 +75,9 @@ typedef struct qbpy_operators {
 } qbpy_operators;
 
 extern qbpy_operators qbpy_operator;
+
+/* sublists.c: einsum(a, [0, 1], b, [1, 2], [0, 2]), by a call of `einsum` with an equation. */
+PyObject *qbpy_einsum_of_sublists(PyObject *einsum, PyObject *const *args, Py_ssize_t nargs);
 
 int qbpy_find_operators(void);
 /* What a type of arrays has beside its slots: T, __round__, and what tells NumPy to leave operators to us. */

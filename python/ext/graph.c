@@ -104,7 +104,7 @@ static qb_value *leaf_values(qbpy_state *state, qbpy_trace *trace, PyObject *lea
         bool weak;
         out[i] = QB_NONE;
         if (leaf != Py_None)
-            valid = (out[i] = qbpy_trace_value(state, trace, leaf, &weak)) >= 0;
+            valid = (out[i] = qbpy_trace_value(state, "apply", trace, leaf, &weak)) >= 0;
     }
     Py_DECREF(fast);
     if (!valid) {
@@ -618,6 +618,37 @@ static PyType_Spec program_spec = {
     .slots = program_slots,
 };
 
+/* ---- The list of operations, for documentation and tests */
+
+PyDoc_STRVAR(operations_doc, "operations()\n--\n\n"
+                             "The primitive operations, each as a dict: name, summary, arity (-1: any), and whether it "
+                             "has what its flags and rules say.");
+
+static PyObject *describe_operation(const qb_op *op)
+{
+#define FLAG(flag) PyBool_FromLong((op->flags & QB_OP_##flag) != 0)
+    return Py_BuildValue("{sssssisNsNsNsNsNsNsNsNsNsNsN}", "name", op->name, "summary", op->summary, "arity", op->arity,
+                         "elementwise", FLAG(ELEMENTWISE), "linear", FLAG(LINEAR), "bilinear", FLAG(BILINEAR), "flat",
+                         FLAG(FLAT), "view", FLAG(VIEW), "overwrites", FLAG(OVERWRITES), "jvp",
+                         PyBool_FromLong(op->jvp != NULL), "transpose", PyBool_FromLong(op->transpose != NULL), "batch",
+                         PyBool_FromLong(op->batch != NULL), "lane", PyBool_FromLong(op->lane != QB_LANE_NONE), "cpu",
+                         PyBool_FromLong(op->cpu != NULL));
+#undef FLAG
+}
+
+static PyObject *operations(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < qb_op_count; i++) {
+        PyObject *operation = describe_operation(qb_ops[i]);
+        if (!operation || PyList_Append(list, operation) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(operation);
+    }
+    return list;
+}
+
 /* ---- Devices */
 
 PyDoc_STRVAR(
@@ -650,6 +681,7 @@ static PyObject *devices(PyObject *module, PyObject *unused)
 
 static PyMethodDef functions[] = {
     {"check_device", check_device, METH_O, check_device_doc},
+    {"operations", operations, METH_NOARGS, operations_doc},
     {"devices", devices, METH_NOARGS, "devices()\n--\n\nThe devices that can run here, for jit(device=...)."},
     {NULL, NULL, 0, NULL},
 };

@@ -197,7 +197,7 @@ static int add_converted(qbpy_state *state, qbpy_index *index, PyObject *object)
         return status;
     }
     bool weak;
-    qb_tensor *tensor = qbpy_to_operand(state, object, &weak);
+    qb_tensor *tensor = qbpy_to_operand(state, "index", object, &weak);
     if (!tensor) {
         if (PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(state->TracerError)) {
             PyErr_Clear();

@@ -3,6 +3,8 @@
 
 #include "base/status.h"
 
+#include <string.h>
+
 qbpy_state *qbpy_state_of_type(PyTypeObject *type)
 {
     for (; type && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE); type = type->tp_base) {
@@ -47,6 +49,33 @@ static qb_status poll_signals(void *unused)
     return failed ? qb_fail(QB_ERROR_INTERRUPTED, "interrupted") : QB_OK;
 }
 
+/* What the other modules of the package alone use; the functions on trees are public as quabla.tree. */
+static bool is_internal(const char *name)
+{
+    static const char *const internal[] = {"Cache",      "Graph",          "Transform",  "TreeDef", "check_device",
+                                           "checkpoint", "custom_jvp",     "custom_vjp", "loop",    "operations",
+                                           "record",     "set_debug_nans", "switch",     "version"};
+    for (size_t i = 0; i < sizeof internal / sizeof *internal; i++)
+        if (strcmp(name, internal[i]) == 0)
+            return true;
+    return name[0] == '_' || strncmp(name, "tree_", 5) == 0;
+}
+
+/* __all__: what `import quabla` makes public of this module. */
+static int add_public_names(PyObject *module)
+{
+    PyObject *names = PyList_New(0), *name, *value;
+    int status = names ? 0 : -1;
+    for (Py_ssize_t at = 0; status == 0 && PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) {
+        const char *text = PyUnicode_AsUTF8(name);
+        status = !text ? -1 : is_internal(text) ? 0 : PyList_Append(names, name);
+    }
+    if (status == 0)
+        status = PyModule_AddObjectRef(module, "__all__", names);
+    Py_XDECREF(names);
+    return status;
+}
+
 static int module_exec(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
@@ -64,7 +93,7 @@ static int module_exec(PyObject *module)
     if (qbpy_source_install(module) < 0 || qbpy_debug_install(module) < 0 || qbpy_trace_install(module) < 0 ||
         qbpy_install_functions(module) < 0 || qbpy_at_install(module) < 0 || qbpy_transform_install(module) < 0)
         return -1;
-    return 0;
+    return add_public_names(module);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

@@ -101,12 +101,33 @@ static int becomes_array(qbpy_state *state, PyObject *number_argnums, PyObject *
     return 0;
 }
 
+/* Which argument a leaf is, in words. */
+static PyObject *path_of_leaf(qbpy_state *state, const qbpy_signature *s, int i)
+{
+    PyObject *treedef = qbpy_flat_treedef(state, &s->flat);
+    PyObject *path = treedef ? qbpy_argument_path((qbpy_treedef *)treedef, i, s->statics) : NULL;
+    Py_XDECREF(treedef);
+    return path;
+}
+
+/* Converts anew what could not be converted, now with the name of the argument for the message. */
+static qb_tensor *convert_by_name(qbpy_state *state, const qbpy_signature *s, int i, int dtype)
+{
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError))
+        return NULL;
+    PyErr_Clear();
+    PyObject *path = path_of_leaf(state, s, i);
+    const char *name = path ? PyUnicode_AsUTF8(path) : NULL;
+    qb_tensor *tensor = name ? qbpy_to_tensor(state, name, s->flat.leaves[i], dtype, NULL) : NULL;
+    Py_XDECREF(path);
+    return tensor;
+}
+
 /* Replaces the leaf by the Tensor that it converts to. */
 static int convert_leaf(qbpy_state *state, qbpy_signature *s, int i, int dtype)
 {
-    bool weak;
-    qb_tensor *tensor = qbpy_to_tensor(state, s->flat.leaves[i], dtype, &weak);
-    PyObject *wrapped = qbpy_tensor_wrap(state, tensor, false);
+    qb_tensor *tensor = qbpy_to_tensor(state, "argument", s->flat.leaves[i], dtype, NULL);
+    PyObject *wrapped = qbpy_tensor_wrap(state, tensor ? tensor : convert_by_name(state, s, i, dtype), false);
     if (!wrapped)
         return -1;
     Py_SETREF(s->flat.leaves[i], wrapped);
@@ -115,16 +136,24 @@ static int convert_leaf(qbpy_state *state, qbpy_signature *s, int i, int dtype)
 
 static void unknown_leaf(const qbpy_signature *s, qbpy_state *state, int i)
 {
-    PyObject *treedef = qbpy_flat_treedef(state, &s->flat);
-    PyObject *path = treedef ? qbpy_leaf_path((qbpy_treedef *)treedef, i) : NULL;
+    PyObject *path = path_of_leaf(state, s, i);
     if (path)
-        PyErr_Format(
-            PyExc_TypeError,
-            "argument at %R is of type %s, which is neither an array, a number, nor a known container: convert it, "
-            "register its class (qb.tree.register, qb.tree.register_dataclass), or name it in static_argnums",
-            path, Py_TYPE(s->flat.leaves[i])->tp_name);
-    Py_XDECREF(treedef);
+        PyErr_Format(PyExc_TypeError,
+                     "%U is of type %s, which is neither an array, a number, nor a known container: convert it, "
+                     "register its class (qb.tree.register, qb.tree.register_dataclass), or name it in static_argnums",
+                     path, Py_TYPE(s->flat.leaves[i])->tp_name);
     Py_XDECREF(path);
+}
+
+/* A TypeError of a static value that has no hash is told of the argument. */
+static void unhashable_static(PyObject *pair)
+{
+    if (!PyErr_ExceptionMatches(PyExc_TypeError))
+        return;
+    PyErr_Format(PyExc_TypeError,
+                 "argument %R is static, but unhashable (%.200s): a static argument says which program is run; pass a "
+                 "tuple instead of a list, and arrays as ordinary arguments",
+                 PyTuple_GET_ITEM(pair, 0), Py_TYPE(PyTuple_GET_ITEM(pair, 1))->tp_name);
 }
 
 static int add_leaf(qbpy_state *state, PyObject *number_argnums, PyObject *const *args, Py_ssize_t nargs,
@@ -179,8 +208,10 @@ int qbpy_signature_finish(qbpy_state *state, PyObject *number_argnums, PyObject 
         hash = qbpy_mix(hash, s->words[i]);
     for (Py_ssize_t i = 0; s->statics && i < PyTuple_GET_SIZE(s->statics); i++) {
         uint64_t part;
-        if (qbpy_static_hash(PyTuple_GET_ITEM(s->statics, i), &part) < 0)
+        if (qbpy_static_hash(PyTuple_GET_ITEM(s->statics, i), &part) < 0) {
+            unhashable_static(PyTuple_GET_ITEM(s->statics, i));
             return -1;
+        }
         hash = qbpy_mix(hash, part);
     }
     s->hash = hash;

@@ -60,7 +60,7 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     int rank = qbpy_shape_from_object(shape_object, "Tensor", shape);
     if (rank < 0)
         return NULL;
-    qb_tensor *flat = qbpy_to_tensor(state, data, dtype, NULL);
+    qb_tensor *flat = qbpy_to_tensor(state, "Tensor", data, dtype, NULL);
     if (!flat)
         return NULL;
     qb_tensor *tensor = NULL;

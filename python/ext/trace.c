@@ -79,13 +79,13 @@ static qb_value lift(qbpy_state *state, qbpy_trace *trace, qbpy_trace_tensor *tr
     return found >= 0 ? trace->capture_values[found] : add_capture(state, trace, tracer);
 }
 
-qb_value qbpy_trace_value(qbpy_state *state, qbpy_trace *trace, PyObject *leaf, bool *weak)
+qb_value qbpy_trace_value(qbpy_state *state, const char *function, qbpy_trace *trace, PyObject *leaf, bool *weak)
 {
     if (qbpy_is_tracer(state, leaf)) {
         *weak = ((qbpy_trace_tensor *)leaf)->weak;
         return lift(state, trace, (qbpy_trace_tensor *)leaf);
     }
-    qb_tensor *tensor = qbpy_to_operand(state, leaf, weak);
+    qb_tensor *tensor = qbpy_to_operand(state, function, leaf, weak);
     if (!tensor)
         return QB_FAILED;
     qb_value value;
@@ -136,7 +136,7 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
         values[i] = QB_NONE;
         weak[i] = false;
         if (operands[i])
-            valid = (values[i] = qbpy_trace_value(state, trace, operands[i], &weak[i])) >= 0;
+            valid = (values[i] = qbpy_trace_value(state, function->name, trace, operands[i], &weak[i])) >= 0;
     }
     if (valid) {
         qb_call call = {.graph = trace->graph,
@@ -249,7 +249,7 @@ static PyObject *finish(qbpy_state *state, qbpy_trace *trace, PyObject *outputs)
     PyObject *graph = weak ? NULL : PyErr_NoMemory();
     bool valid = weak != NULL;
     for (Py_ssize_t i = 0; valid && i < count; i++) {
-        qb_value value = qbpy_trace_value(state, trace, PySequence_Fast_GET_ITEM(fast, i), &weak[i]);
+        qb_value value = qbpy_trace_value(state, "trace", trace, PySequence_Fast_GET_ITEM(fast, i), &weak[i]);
         qb_status status = value < 0 ? QB_OK : qb_graph_output(trace->graph, value);
         if (status != QB_OK)
             qbpy_raise(state, status);

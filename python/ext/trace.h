@@ -87,8 +87,8 @@ int qbpy_sparse_install(PyObject *module);
 int qbpy_control_install(PyObject *module); /* control.c */
 
 /* The value that stands for a leaf (TraceTensor, Tensor, number) in the innermost active trace; QB_FAILED with an
- * exception set. */
-qb_value qbpy_trace_value(qbpy_state *state, qbpy_trace *trace, PyObject *leaf, bool *weak);
+ * exception set, which names the function. */
+qb_value qbpy_trace_value(qbpy_state *state, const char *function, qbpy_trace *trace, PyObject *leaf, bool *weak);
 qbpy_trace *qbpy_current_trace(void); /* borrowed; NULL when none is active */
 PyObject *qbpy_tracer_wrap(qbpy_state *state, qbpy_trace *trace, qb_value value, bool weak);
 

@@ -132,6 +132,9 @@ PyObject *qbpy_leaf_keys(const qbpy_treedef *treedef, int32_t leaf);
 PyObject *qbpy_all_leaf_keys(const qbpy_treedef *treedef);
 PyObject *qbpy_path_text(PyObject *keys, Py_ssize_t skip);
 PyObject *qbpy_leaf_path(const qbpy_treedef *treedef, int32_t leaf);
+/* A leaf of (args, kwargs) as the caller knows it: "argument 0", "argument 'k' at 'w/0'". `statics` (or NULL): the
+ * pairs (position or name, value) of arguments that were taken out before. */
+PyObject *qbpy_argument_path(const qbpy_treedef *treedef, int32_t leaf, PyObject *statics);
 
 /* The text of a structure: {'b': *, 'w': [*, None]}. */
 PyObject *qbpy_treedef_text(const qbpy_treedef *treedef);

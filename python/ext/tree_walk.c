@@ -133,6 +133,35 @@ PyObject *qbpy_leaf_path(const qbpy_treedef *treedef, int32_t leaf)
     return text;
 }
 
+/* The position that an argument has in the call, counting the static ones before it; they ascend. */
+static PyObject *position_in_call(PyObject *key, PyObject *statics)
+{
+    long position = PyLong_AsLong(key);
+    for (Py_ssize_t i = 0; statics && i < PyTuple_GET_SIZE(statics); i++) {
+        PyObject *where = PyTuple_GET_ITEM(PyTuple_GET_ITEM(statics, i), 0);
+        position += PyLong_Check(where) && PyLong_AsLong(where) <= position;
+    }
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(position);
+}
+
+PyObject *qbpy_argument_path(const qbpy_treedef *treedef, int32_t leaf, PyObject *statics)
+{
+    PyObject *keys = qbpy_leaf_keys(treedef, leaf);
+    if (!keys || PyTuple_GET_SIZE(keys) < 2) {
+        Py_XDECREF(keys);
+        return PyErr_Occurred() ? NULL : PyUnicode_FromString("argument");
+    }
+    PyObject *key = PyTuple_GET_ITEM(keys, 1), *path = qbpy_path_text(keys, 2), *text = NULL;
+    PyObject *where = PyLong_Check(key) ? position_in_call(key, statics) : Py_NewRef(key);
+    if (path && where)
+        text = PyUnicode_GET_LENGTH(path) ? PyUnicode_FromFormat("argument %R at %R", where, path)
+                                          : PyUnicode_FromFormat("argument %R", where);
+    Py_XDECREF(keys);
+    Py_XDECREF(path);
+    Py_XDECREF(where);
+    return text;
+}
+
 /* " at a/b/0", or "" at the top. */
 static PyObject *step_text(const step *last)
 {

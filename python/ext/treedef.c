@@ -227,6 +227,16 @@ static PyObject *tree_leaf_path(PyObject *module, PyObject *args)
     return qbpy_leaf_path(structure_of(treedef), leaf);
 }
 
+static PyObject *tree_argument_path(PyObject *module, PyObject *args)
+{
+    PyObject *treedef;
+    int leaf;
+    if (!PyArg_ParseTuple(args, "Oi:tree_argument_path", &treedef, &leaf) ||
+        check_treedef(qbpy_state_of(module), "tree_argument_path", treedef) < 0)
+        return NULL;
+    return qbpy_argument_path(structure_of(treedef), leaf, NULL);
+}
+
 /* Calls f on the i-th leaf of every tree, for all i: `flat` holds the leaves of the trees one after the other. */
 static PyObject *map_leaves(qbpy_state *state, PyObject *function, const qbpy_flat *flat, PyObject *treedef,
                             Py_ssize_t trees)
@@ -312,6 +322,9 @@ PyDoc_STRVAR(
     "tree_flatten_with_path(tree, /)\n--\n\n"
     "([(path, leaf), ...], treedef): a path is the tuple of dict keys, positions and field names that lead to\n"
     "the leaf.");
+PyDoc_STRVAR(argument_path_doc,
+             "tree_argument_path(treedef, leaf, /)\n--\n\n"
+             "A leaf of (args, kwargs) as the caller of a function knows it: \"argument 0 at 'w/0'\".");
 PyDoc_STRVAR(leaf_path_doc, "tree_leaf_path(treedef, leaf, /)\n--\n\nThe path of a leaf as text: 'params/layers/0/w'.");
 PyDoc_STRVAR(
     up_to_doc,
@@ -331,6 +344,7 @@ static PyMethodDef module_functions[] = {
     {"tree_map", METHOD(tree_map), METH_FASTCALL, map_doc},
     {"tree_flatten_with_path", tree_flatten_with_path, METH_O, with_path_doc},
     {"tree_leaf_path", tree_leaf_path, METH_VARARGS, leaf_path_doc},
+    {"tree_argument_path", tree_argument_path, METH_VARARGS, argument_path_doc},
     {"tree_flatten_up_to", tree_flatten_up_to, METH_VARARGS, up_to_doc},
     {"tree_flatten_prefix", tree_flatten_prefix, METH_VARARGS, prefix_doc},
     {NULL, NULL, 0, NULL},

@@ -1,12 +1,33 @@
-"""Functions of arrays that give several arrays: split, meshgrid. Everything else is in functions.def, one result "
-"each."""
+"""What arrays have in common (Array), and the functions that give several arrays: split, meshgrid.
 
+Every other function is a row of functions.def, with one result.
+"""
+
+import abc
 import operator
 
 from . import _core
 from .staging import ARRAY_TYPES, as_array
 
-__all__ = ["meshgrid", "split"]
+__all__ = ["Array", "meshgrid", "split"]
+
+
+class Array(abc.ABC):
+    """The abstract base class of Tensor and TraceTensor: isinstance(x, Array) holds inside traced functions and
+    outside.
+
+    Made by array, asarray and the other functions, never by Array().
+    """
+
+    @property
+    @abc.abstractmethod
+    def shape(self):
+        """The extents of the axes, a tuple of ints."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self):
+        """What the elements are: float64, float32, bool_, int32, int64, uint32 or uint64."""
 
 
 def split(x, indices_or_sections, axis=0):
@@ -16,7 +37,7 @@ def split(x, indices_or_sections, axis=0):
         ([2, 5] gives x[:2], x[2:5], x[5:]); as in numpy.split.
     Also a method of arrays. ValueError where the extent is no multiple of n, or there is no such axis.
     """
-    x = as_array(x)
+    x = as_array(x, what="split")
     rank = len(x.shape)
     place = operator.index(axis)
     if not -rank <= place < rank:
@@ -46,7 +67,7 @@ def meshgrid(*arrays, indexing="xy"):
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
-    arrays = [as_array(x) for x in arrays]
+    arrays = [as_array(x, what=f"meshgrid: array {i}") for i, x in enumerate(arrays)]
     for i, x in enumerate(arrays):
         if len(x.shape) > 1:
             raise ValueError(f"meshgrid: array {i} has shape {x.shape}; the coordinates along an axis are a vector")
@@ -66,6 +87,7 @@ def meshgrid(*arrays, indexing="xy"):
 
 
 for _type in ARRAY_TYPES:
+    Array.register(_type)
     _type.split = split
     _type.meshgrid = meshgrid
 del _type

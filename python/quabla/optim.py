@@ -47,6 +47,23 @@ def _check_tree(params, grads):
             )
 
 
+def _check_moments(params, moments):
+    """What a state holds for each parameter must be of its structure and shape."""
+    structure = tree.structure(params)
+    if tree.structure(moments) != structure:
+        raise TypeError(
+            f"update: the state belongs to parameters of the structure {tree.structure(moments)}, these have "
+            f"{structure}; make a state for them with init(params)"
+        )
+    for (path, param), moment in zip(tree.flatten_with_path(params)[0], tree.leaves(moments)):
+        if moment.shape != param.shape:
+            where = "/".join(map(str, path)) or "the parameter"
+            raise ValueError(
+                f"update: the state has shape {moment.shape} for {where}, which has shape {param.shape}; make a state "
+                "for these parameters with init(params)"
+            )
+
+
 def clip_by_global_norm(grads, max_norm):
     """Scales all gradients together so that their Euclidean norm is at most max_norm: (clipped, norm).
 
@@ -86,8 +103,11 @@ class _Optimizer:
         Raises:
             TypeError: another structure. ValueError: a gradient of another shape or dtype; names the leaf.
         """
-        if not hasattr(state, "step"):
-            raise TypeError(f"update: expected the state that init or update returned, got {type(state).__name__}")
+        if not isinstance(state, self._State):
+            raise TypeError(
+                f"update: expected the {self._State.__name__} that init or update returned, got "
+                f"{type(state).__name__}; the arguments are params, grads, state"
+            )
         return self._update(params, grads, state)
 
     def __getstate__(self):  # the compiled update is made again where the optimizer is copied or unpickled
@@ -126,6 +146,8 @@ class Adam(_Optimizer):
         clip_norm: bound on the global norm of the gradients, or None.
     """
 
+    _State = AdamState
+
     def __init__(self, learning_rate=1e-3, b1=0.9, b2=0.999, eps=1e-8, clip_norm=None):
         _check("b1", b1, 0 <= b1 < 1, "in [0, 1)")
         _check("b2", b2, 0 <= b2 < 1, "in [0, 1)")
@@ -143,6 +165,8 @@ class Adam(_Optimizer):
 
     def _rule(self, params, grads, state):
         grads = self._clipped(params, grads)
+        _check_moments(params, state.m)
+        _check_moments(params, state.v)
         rate = self._rate(state.step)
         step = state.step + 1
         count = step.astype(_core.float64)
@@ -182,6 +206,8 @@ class SGD(_Optimizer):
     """Stochastic gradient descent, with momentum: v = momentum v + g, and a step along v, or along g + momentum v "
     "(Nesterov)."""
 
+    _State = SGDState
+
     def __init__(self, learning_rate=1e-2, momentum=0.0, nesterov=False, clip_norm=None):
         _check("momentum", momentum, 0 <= momentum < 1, "in [0, 1)")
         _check("nesterov", nesterov, momentum > 0 or not nesterov, "False without momentum")
@@ -197,6 +223,9 @@ class SGD(_Optimizer):
         rate, velocity = self._rate(state.step), None
         steps = tree.map(lambda g: g.astype(_core.float64), grads)
         if self.momentum:
+            if state.velocity is None:
+                raise TypeError("update: the state has no velocity, it was made without momentum; make one with init")
+            _check_moments(params, state.velocity)
             velocity = tree.map(lambda v, g: self.momentum * v + g, state.velocity, steps)
             steps = tree.map(lambda v, g: g + self.momentum * v, velocity, steps) if self.nesterov else velocity
         moved = tree.map(lambda p, s: (p.astype(_core.float64) - rate * s).astype(p.dtype), params, steps)

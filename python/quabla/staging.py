@@ -142,11 +142,16 @@ class Stage:
         return found
 
 
-def as_array(leaf, dtype=None):
-    """The leaf as an array where it is a number or foreign; tracers and tensors as they are."""
+def as_array(leaf, dtype=None, what=None):
+    """The leaf as an array if it is a number or foreign; tracers and tensors stay. Messages call it `what`."""
     if isinstance(leaf, ARRAY_TYPES):
         return leaf
-    return _core.asarray(leaf, dtype)
+    try:
+        return _core.asarray(leaf, dtype)
+    except (TypeError, ValueError) as error:
+        if what is None:
+            raise
+        raise type(error)(str(error).replace("asarray", what, 1)) from None
 
 
 def is_number(leaf):

@@ -218,7 +218,7 @@ def _match_leaves(given, like, treedef, what, name):
             continue
         if leaf is None:
             raise TypeError(f"{name}: the {what}{where(i)} is None, but belongs to a {array.dtype} array")
-        leaf = as_array(leaf, array.dtype if is_number(leaf) else None)
+        leaf = as_array(leaf, array.dtype if is_number(leaf) else None, f"{name}: the {what}{where(i)}")
         if leaf.shape != array.shape or leaf.dtype != array.dtype:
             raise ValueError(
                 f"{name}: the {what}{where(i)} is {leaf.dtype} of shape {leaf.shape}, but must be like its array: "
@@ -231,7 +231,7 @@ def _match_leaves(given, like, treedef, what, name):
 def arrays_of(tree):
     """Leaves of a tree of primals: numbers as float64 arrays."""
     leaves, treedef = _core.tree_flatten(tree)
-    return [as_array(leaf, _core.float64 if is_number(leaf) else None) for leaf in leaves], treedef
+    return [as_array(leaf, _core.float64 if is_number(leaf) else None, "primal") for leaf in leaves], treedef
 
 
 def _zeros_for(tangents, like):
@@ -507,13 +507,13 @@ def _map_inputs(leaves, axes, treedef):
     arrays, examples = [], []
 
     def path(i):  # in messages only: to find one takes a walk over the tree
-        return _core.tree_leaf_path(treedef, i)
+        return _core.tree_argument_path(treedef, i)
 
     for i, (leaf, axis) in enumerate(zip(leaves, axes)):
         if is_number(leaf):
             if axis is not None:
                 raise ValueError(
-                    f"vmap: '{path(i)}' is a Python number and cannot be mapped: its in_axes entry must be None"
+                    f"vmap: {path(i)} is a Python number and cannot be mapped: its in_axes entry must be None"
                 )
             arrays.append(leaf)
             examples.append(leaf)
@@ -524,13 +524,13 @@ def _map_inputs(leaves, axes, treedef):
             examples.append(leaf)
             continue
         if not leaf.shape:
-            raise ValueError(f"vmap: '{path(i)}' is a scalar and has no axis to map: its in_axes entry must be None")
-        axis = _axis_of(axis, len(leaf.shape), lambda i=i: f"in_axes of '{path(i)}'", leaf.shape)
+            raise ValueError(f"vmap: {path(i)} is a scalar and has no axis to map: its in_axes entry must be None")
+        axis = _axis_of(axis, len(leaf.shape), lambda i=i: f"in_axes of {path(i)}", leaf.shape)
         if size is None:
             size, sized = leaf.shape[axis], i
         elif leaf.shape[axis] != size:
             raise ValueError(
-                f"vmap: mapped axes differ in size: '{path(sized)}' has {size}, '{path(i)}' has {leaf.shape[axis]}"
+                f"vmap: mapped axes differ in size: {path(sized)} has {size}, {path(i)} has {leaf.shape[axis]}"
             )
         arrays.append(_core.moveaxis(leaf, axis, 0) if axis else leaf)
         examples.append(Example(leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype, leaf.weak))

@@ -265,7 +265,7 @@ FOR_ANY(SELECT_KERNEL, )
 #define LOWEST  ((T)-1 < (T)1 ? (U)1 << (8 * sizeof(T) - 1) : (U)0) /* of the integers of type T */
 #define HIGHEST (~(LOWEST))
 
-FOR_FLOATING(REDUCE_KERNEL, sum, 0, SUM)
+FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM) /* -0 + x is x, for x = -0, too */
 FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT)
 FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, LARGER_OR_NAN)
 FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, SMALLER_OR_NAN)

@@ -79,6 +79,53 @@ static qb_value difference(qb_graph *g, qb_value value, qb_type *type, int64_t a
     return type->dtype == QB_BOOL ? qb_bit_xor(g, later, earlier) : qb_sub(g, later, earlier);
 }
 
+/* An array at an end of x: of its shape except along the axis; a number stands for one place there. */
+static qb_status end_like(const qb_call *call, const line *x, int operand, qb_value *value)
+{
+    qb_type type;
+    qb_value_type(call->graph, call->operand[operand], &type);
+    qb_type expected = x->type;
+    expected.shape[x->axis] = type.rank == 0 ? 1 : type.rank == x->type.rank ? type.shape[x->axis] : 0;
+    if (type.rank == 0)
+        *value = qb_broadcast_to(call->graph, *value, expected.rank, expected.shape);
+    else if (!qb_shape_equal(type.rank, type.shape, expected.rank, expected.shape))
+        return qb_fail(QB_ERROR_VALUE,
+                       "diff: %s has shape %s, and x shape %s; they must be equal except along axis %lld",
+                       operand == 1 ? "prepend" : "append", qb_print_shape(type.rank, type.shape).text,
+                       qb_print_shape(x->type.rank, x->type.shape).text, (long long)x->axis);
+    return QB_OK;
+}
+
+/* x between what is prepended and appended. */
+static qb_status take_with_ends(qb_call *call, line *x)
+{
+    int which[3] = {0}, count = 1;
+    for (int i = 1; i < 3; i++)
+        if (qb_call_has(call, i))
+            which[count++] = i;
+    qb_value values[3] = {call->operand[0]}, joined[3];
+    if (count == 1) {
+        call->result_weak = qb_call_weak(call, 0);
+        return take_line(call, values[0], &call->parameter[1], x);
+    }
+    QB_TRY(qb_promote_operands(call, QB_TAKES_ANY, count, which, values));
+    QB_TRY(take_line(call, values[0], &call->parameter[1], x));
+    int used = 0;
+    if (which[1] == 1) {
+        QB_TRY(end_like(call, x, 1, &values[1]));
+        joined[used++] = values[1];
+    }
+    joined[used++] = values[0];
+    if (which[count - 1] == 2) {
+        QB_TRY(end_like(call, x, 2, &values[count - 1]));
+        joined[used++] = values[count - 1];
+    }
+    x->value = qb_concat(call->graph, used, joined, (int)x->axis);
+    if (x->value >= 0)
+        qb_value_type(call->graph, x->value, &x->type);
+    return QB_OK;
+}
+
 qb_status qb_build_diff(qb_call *call)
 {
     int64_t order = call->parameter[0].integer;
@@ -87,11 +134,10 @@ qb_status qb_build_diff(qb_call *call)
         return qb_fail(QB_ERROR_VALUE, "diff: n must be 0 or more, got %lld", (long long)order);
     if (qb_is_none(&call->parameter[1]))
         return qb_fail(QB_ERROR_TYPE, "diff: axis must be an int, got None");
-    QB_TRY(take_line(call, call->operand[0], &call->parameter[1], &x));
+    QB_TRY(take_with_ends(call, &x));
     for (; order > 0 && x.type.shape[x.axis] > 0; order--)
         x.value = difference(call->graph, x.value, &x.type, x.axis);
     call->result = x.value;
-    call->result_weak = qb_call_weak(call, 0);
     return QB_OK;
 }
 

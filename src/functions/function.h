@@ -72,6 +72,7 @@ typedef struct qb_parameter {
     qb_parameter_kind kind;
     bool has_default;
     bool is_spread; /* "*shape" */
+    int place;      /* among the operands, or among the parameters of a call */
     qb_attribute default_value;
     int64_t default_integer; /* what a default of INTS points to */
 } qb_parameter;
@@ -108,21 +109,15 @@ typedef struct qb_function {
 
     /* Derived from the signature once, when the table is first used. */
     int parameter_count;
-    int first_operand;       /* place of the first operand */
-    int operand_parameters;  /* how many are operands; they stand together, a list of operands as the last of them */
-    int required_operands;   /* of the single ones */
-    bool takes_operand_list; /* the last operand parameter is a list */
-    bool takes_index;        /* it has an INDEX */
-    bool takes_indices;      /* it has an INDEX or INDICES */
+    int operand_parameters;            /* how many are operands; a list of operands is the last of them */
+    int operand_at[QB_MAX_PARAMETERS]; /* where they stand in the signature */
+    int required_operands;             /* of the single ones */
+    bool takes_operand_list;           /* the last operand parameter is a list */
+    bool takes_index;                  /* it has an INDEX */
+    bool takes_indices;                /* it has an INDEX or INDICES */
     qb_parameter parameter[QB_MAX_PARAMETERS];
     char call_text[96]; /* the signature without types: "x, axis=None, keepdims=False" */
 } qb_function;
-
-/* Where the value of parameter `i`, which is not an operand, stands among call->parameter. */
-static inline int qb_parameter_place(const qb_function *function, int i)
-{
-    return i < function->first_operand ? i : i - function->operand_parameters;
-}
 
 static inline bool qb_parameter_is_operand(const qb_parameter *parameter)
 {

@@ -49,7 +49,7 @@ static int kind_order(char kind)
 
 static qb_status common_dtype(qb_call *call, int count, const int *which, qb_dtype *out)
 {
-    bool any_strong = false, any_weak = false;
+    bool any_strong = false, any_weak = false, any_huge = false; /* an int beyond int64 */
     qb_dtype strong = QB_BOOL;
     char number = 'b';
     for (int i = 0; i < count; i++) {
@@ -57,6 +57,7 @@ static qb_status common_dtype(qb_call *call, int count, const int *which, qb_dty
         char kind = qb_dtype_kind(dtype);
         if (qb_call_weak(call, which[i])) {
             any_weak = true;
+            any_huge = any_huge || dtype == QB_UINT64;
             number = kind_order(kind) > kind_order(number) ? kind : number;
         } else {
             if (any_strong)
@@ -70,7 +71,7 @@ static qb_status common_dtype(qb_call *call, int count, const int *which, qb_dty
     if (any_strong && any_weak)
         call->result_weak = meet_number(&strong, number);
     else if (!any_strong)
-        strong = number == 'b' ? QB_BOOL : number == 'f' ? QB_FLOAT64 : QB_INT64;
+        strong = number == 'b' ? QB_BOOL : number == 'f' || any_huge ? QB_FLOAT64 : QB_INT64;
     *out = strong;
     return QB_OK;
 }

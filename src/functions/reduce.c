@@ -1,6 +1,8 @@
 /* Reductions and what is made of them: means, variances, norms. */
 #include "functions/builder.h"
 
+#include <math.h>
+
 /* ---- Axes that vanish, and come back */
 
 void qb_reduced_over(qb_reduced *over, const qb_type *type, int count, const int64_t *axes)
@@ -148,7 +150,7 @@ qb_status qb_build_mean(qb_call *call)
     return QB_OK;
 }
 
-/* Two passes, so that a large mean costs no digits. NaN where count - ddof is 0 or less, as 0 / 0. */
+/* Two passes, so that a large mean costs no digits. NaN where count - ddof is 0 or less. */
 static qb_value variance(qb_call *call, const qb_reduced *over)
 {
     qb_graph *g = call->graph;
@@ -156,7 +158,7 @@ static qb_value variance(qb_call *call, const qb_reduced *over)
     qb_value difference = qb_sub(g, x, qb_spread(g, over, mean_over(g, over, x)));
     qb_value squares = qb_sum_over(g, over, qb_mul(g, difference, difference));
     double freedom = (double)over->extent - call->parameter[1].number;
-    return qb_div(g, squares, number_left(g, over, floating_dtype(over), freedom > 0 ? freedom : 0));
+    return qb_div(g, squares, number_left(g, over, floating_dtype(over), freedom > 0 ? freedom : NAN));
 }
 
 static qb_status build_variance(qb_call *call, bool root)

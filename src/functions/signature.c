@@ -395,18 +395,18 @@ bool qb_parse_signature(qb_function *function)
     do {
         if (function->parameter_count == QB_MAX_PARAMETERS || !read_parameter(&cursor, function, &used))
             return false;
-        const qb_parameter *parameter = &function->parameter[function->parameter_count - 1];
+        qb_parameter *parameter = &function->parameter[function->parameter_count - 1];
         function->takes_index = function->takes_index || parameter->kind == QB_PARAMETER_INDEX;
         function->takes_indices =
             function->takes_index || parameter->kind == QB_PARAMETER_INDICES || function->takes_indices;
-        if (!qb_parameter_is_operand(parameter))
+        if (!qb_parameter_is_operand(parameter)) {
+            parameter->place = function->parameter_count - 1 - function->operand_parameters;
             continue;
-        if (function->operand_parameters == 0)
-            function->first_operand = function->parameter_count - 1;
-        if (function->first_operand + function->operand_parameters != function->parameter_count - 1 ||
-            function->takes_operand_list)
-            return false; /* operands stand together, a list of them last */
-        function->operand_parameters++;
+        }
+        if (function->takes_operand_list)
+            return false; /* a list is the last of the operands */
+        parameter->place = function->operand_parameters;
+        function->operand_at[function->operand_parameters++] = function->parameter_count - 1;
         function->takes_operand_list = parameter->kind == QB_PARAMETER_OPERANDS;
         function->required_operands += parameter->kind != QB_PARAMETER_OPERANDS && !parameter->has_default;
     } while (read_character(&cursor, ','));
@@ -448,7 +448,7 @@ qb_status qb_parse_parameters(const qb_function *function, const char *text, qb_
         if (given[i])
             return qb_fail(QB_ERROR_TYPE, "%s: parameter '%s' is given twice", function->name, name);
         const char *value = cursor;
-        if (!read_value(&cursor, function->parameter[i].kind, &parameters[qb_parameter_place(function, i)], space))
+        if (!read_value(&cursor, function->parameter[i].kind, &parameters[function->parameter[i].place], space))
             return fail_to_parse(function, text, value);
         given[i] = true;
         if (!read_character(&cursor, ',') && *cursor)
@@ -461,7 +461,7 @@ qb_status qb_parse_parameters(const qb_function *function, const char *text, qb_
         if (!parameter->has_default)
             return qb_fail(QB_ERROR_TYPE, "%s: parameter '%s' is missing; the signature is %s(%s)", function->name,
                            parameter->name, function->name, function->call_text);
-        parameters[qb_parameter_place(function, i)] = parameter->default_value;
+        parameters[function->parameter[i].place] = parameter->default_value;
     }
     return QB_OK;
 }

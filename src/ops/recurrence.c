@@ -93,25 +93,28 @@ static qb_value recurrence_simplify(qb_rule *r)
 
 enum { STRIP = 32, RENORMALIZED_EVERY = 32 };
 
-/* The sum and what rounding has cost it so far (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum and Dot
+/* The sum and what rounding has added to it so far (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum and Dot
  * Product", 2005). From time to time they are added anew, so that the cost stays below a unit in the last place of
- * the sum and its own rounding does not matter. An infinite or NaN sum has no cost. */
+ * the sum and its own rounding does not matter. An infinite or NaN sum has no cost. Starting from -0 and subtracting
+ * the cost keeps the sign of sums that are zero. */
 #define SUM(T, width)                                                                                                  \
     static void sum_##T##_##width(const void *terms, void *sums, int64_t n, int64_t step, int64_t count)               \
     {                                                                                                                  \
         const T *b = terms;                                                                                            \
-        T *t = sums, sum[width] = {0}, cost[width] = {0};                                                              \
+        T *t = sums, sum[width], cost[width] = {0};                                                                    \
+        for (int64_t i = 0; i < width; i++)                                                                            \
+            sum[i] = (T)-0.0;                                                                                          \
         for (int64_t k = 0; k < n; k++, b += step, t += step) {                                                        \
             for (int64_t i = 0; i < count; i++) {                                                                      \
                 T x = b[i], s = sum[i] + x, z = s - sum[i], e = (sum[i] - (s - z)) + (x - z);                          \
-                cost[i] += e - e == 0 ? e : 0;                                                                         \
+                cost[i] -= e - e == 0 ? e : 0;                                                                         \
                 sum[i] = s;                                                                                            \
-                t[i] = s + cost[i];                                                                                    \
+                t[i] = s - cost[i];                                                                                    \
             }                                                                                                          \
             if (k % RENORMALIZED_EVERY != 0)                                                                           \
                 continue;                                                                                              \
             for (int64_t i = 0; i < count; i++) {                                                                      \
-                T s = sum[i] + cost[i], e = cost[i] - (s - sum[i]);                                                    \
+                T s = sum[i] - cost[i], e = cost[i] - (sum[i] - s);                                                    \
                 cost[i] = e - e == 0 ? e : 0;                                                                          \
                 sum[i] = s;                                                                                            \
             }                                                                                                          \

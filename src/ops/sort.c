@@ -276,7 +276,7 @@ static void element_of(qb_dtype dtype, uint64_t key, void *element)
     }
 }
 
-/* In place, for want of memory, by Shell's method (Knuth, TAOCP 3, 5.2.1). */
+/* In place, for want of memory, by Shell's method (Knuth, TAOCP 3, 5.2.1). Negative zeros come first here. */
 static void shell_sort(qb_dtype dtype, char *elements, int64_t step, int64_t n)
 {
     int64_t gap = 1;
@@ -292,16 +292,42 @@ static void shell_sort(qb_dtype dtype, char *elements, int64_t step, int64_t n)
         }
 }
 
+/* Zeros of both signs are equal, and so keep their order, which their keys do not. */
+static void keep_order_of_zeros(qb_dtype dtype, const char *elements, int64_t step, int64_t n, uint64_t *sorted)
+{
+    if (!qb_dtype_is_floating(dtype))
+        return;
+    const uint64_t zero = (uint64_t)1 << (8 * qb_dtype_size(dtype) - 1), negative_zero = zero - 1;
+    int64_t first = 0, end = n;
+    while (first < end) {
+        int64_t middle = first + (end - first) / 2;
+        if (sorted[middle] < negative_zero)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    for (end = first; end < n && sorted[end] <= zero;)
+        end++;
+    if (first == end || sorted[first] == sorted[end - 1])
+        return;
+    for (int64_t i = 0; i < n && first < end; i++) {
+        uint64_t key = key_of(dtype, elements + i * step, false);
+        if (key == zero || key == negative_zero)
+            sorted[first++] = key;
+    }
+}
+
 /* n elements `step` bytes apart; `keys` has room for 2 n. */
 static void sort_elements(qb_dtype dtype, char *elements, int64_t step, int64_t n, uint64_t *keys)
 {
     for (int64_t i = 0; i < n; i++)
         keys[i] = key_of(dtype, elements + i * step, false);
-    const uint64_t *sorted = keys;
+    uint64_t *sorted = keys;
     if (n <= FEW)
         insertion_sort_uint64_t(keys, n);
     else
         sorted = radix_sort_uint64_t(keys, keys + n, n);
+    keep_order_of_zeros(dtype, elements, step, n, sorted);
     for (int64_t i = 0; i < n; i++)
         element_of(dtype, sorted[i], elements + i * step);
 }

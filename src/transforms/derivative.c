@@ -139,7 +139,13 @@ static qb_status check_scalar_output(const qb_graph *graph)
     if (graph->output_count == 0)
         return qb_fail(QB_ERROR_VALUE, "grad requires a scalar output, and this function has no output");
     const qb_value_info *info = &graph->values[graph->outputs[0]];
-    if (info->rank != 0 || !qb_dtype_is_floating(info->dtype))
+    if (!qb_dtype_is_floating(info->dtype))
+        return qb_fail(QB_ERROR_VALUE,
+                       "grad requires a floating scalar output, got %s of shape %s, which has no derivative: return "
+                       "the values before they become %s, or convert them with astype(float64)",
+                       qb_dtype_name(info->dtype), qb_print_shape(info->rank, info->shape).text,
+                       qb_dtype_name(info->dtype));
+    if (info->rank != 0)
         return qb_fail(
             QB_ERROR_VALUE,
             "grad requires a scalar output, got %s of shape %s: reduce it with sum or mean, or use jacobian or vjp",

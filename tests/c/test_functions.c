@@ -424,7 +424,8 @@ static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dty
     qb_value operands[QB_MAX_PARAMETERS + 2], result;
     int count = function->operand_parameters + function->takes_operand_list;
     for (int k = 0; k < count; k++) {
-        const qb_parameter *parameter = &function->parameter[function->first_operand + k];
+        int of = k < function->operand_parameters ? k : function->operand_parameters - 1;
+        const qb_parameter *parameter = &function->parameter[function->operand_at[of]];
         bool is_number = function->takes_operand_list && function->operand_parameters > 1 &&
                          k >= function->operand_parameters - 1; /* x, and a list of positions */
         bool is_index = is_number || parameter->kind == QB_PARAMETER_INDICES;

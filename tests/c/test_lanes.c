@@ -132,7 +132,7 @@ static double reference_floor_divide(double a, double b)
         case QB_LANE_max: r->member = isnan(x) || isnan(y) ? (T)NAN : x > y ? x : y; return true;                      \
         case QB_LANE_min: r->member = isnan(x) || isnan(y) ? (T)NAN : x < y ? x : y; return true;                      \
         case QB_LANE_abs: r->member = fabs##suffix(x); return true;                                                    \
-        case QB_LANE_sign: r->member = x > 0 ? 1 : x < 0 ? -1 : x; return true;                                        \
+        case QB_LANE_sign: r->member = x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; return true;                           \
         case QB_LANE_floor: r->member = floor##suffix(x); return true;                                                 \
         case QB_LANE_ceil: r->member = ceil##suffix(x); return true;                                                   \
         case QB_LANE_round: r->member = nearbyint##suffix(x); return true;                                             \

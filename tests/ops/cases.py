@@ -18,6 +18,7 @@ import mpmath as mp
 import numpy as np
 import quabla as qb
 import scipy.special
+from compare import updated
 
 INF = np.inf
 
@@ -41,7 +42,8 @@ class Row:
     ulps        tolerance of values, in units of eps of the dtype relative to the largest result
     derivative  "smooth": checked against finite differences; "flat": zero; None: the result has no derivative
     takes       kinds of dtypes it computes with: f floating, i integers, b bool
-    operands    "each": as arguments; "list": as one list; "spread": as arguments, after the parameters
+    operands    "each": as arguments; "list": as one list; "spread": as arguments, after the parameters; a tuple: by
+                these names, but for the first
     exact       mpmath's function, for the accuracy of single elements; with `wide`, the points to try
     errors      (call, exception, regular expression of the message)
     """
@@ -53,7 +55,7 @@ class Row:
     ulps: float = 8
     derivative: Any = "smooth"
     takes: str = "f"
-    operands: str = "each"
+    operands: Any = "each"
     exact: Any = None
     exact_ulps: float = 2
     wide: tuple = ()
@@ -69,6 +71,8 @@ class Row:
     def call(self, operands, params):
         if self.operands == "spread":
             return self.function(*params.values(), *operands)
+        if isinstance(self.operands, tuple):
+            return self.function(operands[0], **dict(zip(self.operands[1:], operands[1:])), **params)
         return (
             self.function(list(operands), **params) if self.operands == "list" else self.function(*operands, **params)
         )
@@ -569,7 +573,7 @@ general("einsum", lambda *operands, equation: np.einsum(equation, *operands),
                 (lambda f: f("...i->i", qb.ones((2, 2))), ValueError, r"the output lacks '\.\.\.'"),
                 (lambda f: f("i,i", qb.ones(2), qb.ones(2, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype"),
                 (lambda f: f("i", qb.array(BOOL)), ValueError, "bool.*astype"),
-                (lambda f: f(3, qb.ones(2)), TypeError, "equation must be a str, got 3")))  # fmt: skip
+                (lambda f: f(3, qb.ones(2)), TypeError, "without an equation each operand is followed by a list of its indices")))  # fmt: skip
 
 # -------------------------------------------------------------------------------------------------------- along an axis
 
@@ -590,10 +594,21 @@ ONE_AXIS_ERRORS = ((lambda f: f(qb.ones((2, 3)), axis=2), ValueError, "axis 2 is
                    (lambda f: f(qb.ones((2, 3)), axis=(0, 1)), TypeError, "axis must be an int or None"))  # fmt: skip
 general("cumsum", running(np.cumsum), RUNNING, takes="fib", errors=ONE_AXIS_ERRORS)
 general("cumprod", running(np.cumprod), RUNNING, takes="fib", errors=ONE_AXIS_ERRORS)
-general("diff", lambda x, n=1, axis=-1: np.diff(x, n, axis),
-        [((4,), {}), ((2, 3), {}), ((2, 3), {"axis": 0}), ((5, 2), {"n": 3, "axis": 0}), ((3,), {"n": 0}), ((2,), {"n": 3}), ((0,), {}), ((1, 2), {"axis": -2})],
-        takes="fib",
+
+
+def np_diff(x, *ends, n=1, axis=-1):
+    return np.diff(x, n, axis, **dict(zip(("prepend", "append"), ends)))
+
+
+general("diff", np_diff,
+        [((4,), {}), ((2, 3), {}), ((2, 3), {"axis": 0}), ((5, 2), {"n": 3, "axis": 0}), ((3,), {"n": 0}), ((2,), {"n": 3}), ((0,), {}), ((1, 2), {"axis": -2}),
+         ([(4,), (2,)], {}), ([(4,), ()], {"n": 2}), ([(2, 3), (1, 3), (2, 3)], {"axis": 0, "n": 2}), ([(2, 3), (), (2, 1)], {}), ([(3, 2), (3, 0), ()], {}),
+         ([(0,), (), ()], {})],
+        takes="fib", operands=("x", "prepend", "append"),
         errors=((lambda f: f(qb.ones(3), n=-1), ValueError, "n must be 0 or more, got -1"), (lambda f: f(qb.ones(3), axis=1), ValueError, "axis 1 is out of range"),
+                (lambda f: f(qb.ones(3), prepend=qb.ones((1, 1))), ValueError, r"prepend has shape \(1, 1\), and x shape \(3,\)"),
+                (lambda f: f(qb.ones((2, 3)), append=qb.ones((2, 3)), axis=0, prepend=qb.ones((2, 2))), ValueError, r"prepend has shape \(2, 2\).*along axis 0"),
+                (lambda f: f(qb.ones(3), append=qb.ones(1, dtype="float32")), ValueError, "float64.*float32.*astype"),
                 (lambda f: f(qb.array(1.0)), ValueError, "axis -1 is out of range")))  # fmt: skip
 general("trapezoid", lambda y, x=None, dx=1.0, axis=-1: np.trapezoid(y, x, dx, axis),
         [([(4,)], {}), ([(2, 3)], {"dx": 0.5}), ([(2, 3)], {"axis": 0}), ([(2, 3), (3,)], {}), ([(3, 2), (3,)], {"axis": 0}), ([(2, 3), (2, 3)], {}), ([(2, 3), (2, 3)], {"axis": 0}),
@@ -995,17 +1010,7 @@ general(
 
 
 def np_update(how):
-    ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}.get(how)
-
-    def update(x, values, index):
-        out = np.array(x)
-        if ufunc is None:
-            out[index] = values
-        else:
-            ufunc.at(out, index, np.broadcast_to(values, np.shape(out[index])).copy())
-        return out
-
-    return update
+    return lambda x, values, index: updated(x, index, how, values)
 
 
 UPDATES = (

@@ -306,3 +306,15 @@ def test_a_float32_graph_holds_no_float64():
     for program in programs:
         assert "float64" not in qb.jit(program).lower(x).as_text()
         assert "float64" not in qb.jit(qb.grad(lambda x, program=program: qb.sum(program(x)))).lower(x).as_text()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, qb.jit])
+def test_differences_with_an_end_appended(wrap):
+    x = np.array([[1.0, 4.0, 9.0], [2.0, 3.0, 5.0]])
+    for end in (7.0, np.array([[1.0, 2.0]] * 2)):
+        got = wrap(lambda x, end=end: qb.diff(x, append=end))(qb.array(x))
+        np.testing.assert_array_equal(np.asarray(got), np.diff(x, append=end))
+    got = wrap(lambda x: x.diff(2, 0, append=7))(qb.array(x, dtype="float32"))
+    assert str(got.dtype) == "float32"
+    np.testing.assert_array_equal(np.asarray(got), np.diff(x, 2, 0, append=7))
+    assert wrap(lambda x: qb.diff(x, prepend=2.5))(qb.array([1], dtype="int64")).tolist() == [-1.5]

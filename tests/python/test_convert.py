@@ -445,10 +445,12 @@ def test_linspace(arguments):
 
 
 def test_linspace_refuses():
-    with pytest.raises(ValueError, match="num must not be negative"):
+    with pytest.raises(ValueError, match="linspace: num must be an int of at least 0, got -1"):
         qb.linspace(0, 1, -1)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="linspace: num must be an int of at least 0, got 2.5"):
         qb.linspace(0, 1, 2.5)
+    with pytest.raises(TypeError, match="linspace: stop must be a number, got 'a'"):
+        qb.linspace(0, "a", 2)
 
 
 def test_shapes_refused():

@@ -250,3 +250,42 @@ def test_many_operands():
     equation = ",".join(letters[i : i + 2] for i in range(40)) + f"->{letters[0]}{letters[40]}"
     expected = np.linalg.multi_dot(matrices)
     close(qb.einsum(equation, *tensors(matrices)), expected, 1e-12)
+
+
+# ------------------------------------------------------------------------------------------- indices as lists of integers
+
+
+def sublists(equation, arrays):
+    """The arguments that say the same as the equation: operands, each with a list of integers."""
+    numbers = {letter: i for i, letter in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")}
+    terms, arrow, out = equation.partition("->")
+
+    def indices(term):
+        return [... if item == "..." else numbers[item] for item in re.findall(r"\.\.\.|[a-zA-Z]", term)]
+
+    arguments = [part for a, term in zip(arrays, terms.split(","), strict=True) for part in (a, indices(term))]
+    return arguments + [indices(out)] * bool(arrow)
+
+
+@every_equation
+def test_sublists(equation):
+    arrays = operands_of(equation)
+    expected = qb.einsum(equation, *tensors(arrays))
+    got = qb.einsum(*sublists(equation, tensors(arrays)))
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
+    np.testing.assert_allclose(np.asarray(got), np.einsum(*sublists(equation, arrays)), rtol=1e-12, atol=1e-12)
+
+
+def test_sublists_traced_and_refused():
+    a, b = qb.array([[1.0, 2.0], [3.0, 4.0]]), qb.array([1.0, 2.0])
+    assert qb.jit(lambda a, b: qb.einsum(a, [0, 1], b, (1,), [0]))(a, b).tolist() == [5.0, 11.0]
+    for arguments, error, message in [
+        ((a, [0, 1], b), TypeError, "followed by a list of its indices; argument 2 is of type quabla.Tensor"),
+        ((a, [0, 52]), ValueError, r"argument 1 is a list of indices, which are ints from 0 to 51 and \.\.\., got 52"),
+        ((a, [0, "x"]), ValueError, "got 'x'"),
+        ((a, b), TypeError, "argument 1 is of type quabla.Tensor"),
+        ((a, [0]), ValueError, r"operand 0 has shape \(2, 2\)"),
+        ((a, [0] * 2000), ValueError, "too many indices"),
+    ]:
+        with pytest.raises(error, match=message):
+            qb.einsum(*arguments)

@@ -242,6 +242,27 @@ def test_axes():
             call(qb.ones((2, 3)), axis=5)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda wrong: qb.sin(wrong), "sin"),
+        (lambda wrong: qb.add(qb.ones(2), wrong), "add"),
+        (lambda wrong: qb.jit(lambda x: qb.add(x, wrong))(qb.ones(2)), "add"),
+        (lambda wrong: qb.concat([qb.ones(2), wrong]), "concat"),
+        (lambda wrong: qb.take(qb.ones(2), wrong), "take"),
+        (lambda wrong: qb.full(2, wrong), "full"),
+        (lambda wrong: qb.zeros_like(wrong), "zeros_like"),
+        (lambda wrong: qb.split(wrong, 1), "split"),
+        (lambda wrong: qb.meshgrid(qb.ones(2), wrong), "meshgrid: array 1"),
+        (lambda wrong: qb.jvp(lambda x: x, (1.0,), (wrong,)), "jvp: the tangent at '0'"),
+        (lambda wrong: qb.asarray(wrong), "asarray"),
+    ],
+)
+def test_conversions_name_the_function_called(call, name):
+    with pytest.raises(TypeError, match=f"^{name}: a string is not a number: 'wrong'"):
+        call("wrong")
+
+
 def test_wrong_arguments_show_the_signature():
     with pytest.raises(TypeError, match=r"sum.*x, axis=None, keepdims=False"):
         qb.sum(qb.ones(2), axes=0)

@@ -289,6 +289,56 @@ def test_promotion(expression, dtype):
         assert str(wrap(call)(x32(), x32() > 1, ints).dtype) == dtype
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, qb.jit])
+def test_ints_beyond_int64_meet_uint64(wrap):
+    u = qb.array([1, 2], dtype="uint64")
+    big = 2**63
+    for call in (
+        lambda u: u + big,
+        lambda u: big + u,
+        lambda u: qb.where(qb.array([True, True]), big + u, u),
+        lambda u: u.at[:].add(big),
+    ):
+        result = wrap(call)(u)
+        assert (str(result.dtype), result.tolist()) == ("uint64", [big + 1, big + 2])
+    assert wrap(lambda u: u.at[0].set(2**64 - 1))(u).tolist() == [2**64 - 1, 2]
+    assert wrap(lambda u: qb.clip(u, 0, big))(u).dtype == qb.uint64
+    assert str(wrap(lambda x: x + big)(x32()).dtype) == "float32"
+    assert str(qb.add(big, 1).dtype) == "float64"  # of numbers alone
+    with pytest.raises(ValueError, match="does not fit into uint64"):
+        wrap(lambda u: u + 2**64)(u)
+    with pytest.raises(ValueError, match="does not fit into int64"):
+        wrap(lambda i: i + big)(qb.array([1], dtype="int64"))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, qb.jit])
+def test_results_of_numbers_are_checked_as_numbers(wrap):
+    """2**20 * 2**20 as a weak array does not wrap around in int32 any more than the Python int does."""
+    i32 = qb.array([1, 2], dtype="int32")
+    assert wrap(lambda i: i + qb.multiply(2**10, 2**10))(i32).tolist() == [2**20 + 1, 2**20 + 2]
+    for call in (lambda i: i + qb.multiply(2**20, 2**20), lambda i: qb.negative(1) * i.astype("uint32")):
+        with pytest.raises(ValueError, match="does not fit into u?int32.*astype"):
+            wrap(call)(i32)
+
+
+def test_array_is_the_base_class():
+    seen = []
+    qb.jit(lambda x: seen.append(isinstance(x, qb.Array)) or x)(1.0 * qb.ones(2))
+    assert seen == [True]
+    assert isinstance(qb.ones(2), qb.Array)
+    assert not isinstance(np.ones(2), qb.Array)
+    with pytest.raises(TypeError, match="abstract"):
+        qb.Array()
+
+
+def test_nothing_internal_is_public():
+    from quabla import _core
+
+    hidden = {name for name in vars(_core) if name.startswith("tree_")} | {"version", "Cache", "Graph", "record"}
+    assert not hidden & set(vars(qb))
+    assert set(_core.__all__) <= set(vars(qb))
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -227,7 +227,7 @@ def test_first_call_from_many_threads():
 def test_what_optimizers_refuse(optimizer):
     x, integers = qb.ones(2), qb.array([1, 2], dtype=qb.int64)
     state = optimizer.init({"w": x})
-    with pytest.raises(TypeError, match="expected the state that init or update returned, got NoneType"):
+    with pytest.raises(TypeError, match="State that init or update returned, got NoneType"):
         optimizer.update({"w": x}, {"w": x}, None)
     with pytest.raises(TypeError, match="w is a Python number"):
         optimizer.update({"w": 1.0}, {"w": x}, optimizer.init({"w": 1.0}))
@@ -235,6 +235,13 @@ def test_what_optimizers_refuse(optimizer):
         optimizer.update({"w": x}, {"w": 1.0}, state)
     with pytest.raises(ValueError, match="w is int64, which a step would round"):
         optimizer.update({"w": integers}, {"w": integers}, optimizer.init({"w": integers}))
+    with pytest.raises(TypeError, match="belongs to parameters of the structure.*make a state for them with init"):
+        optimizer.update({"v": x}, {"v": x}, state)
+    with pytest.raises(ValueError, match=r"state has shape \(2,\) for w, which has shape \(3,\)"):
+        optimizer.update({"w": qb.ones(3)}, {"w": qb.ones(3)}, state)
+    other = qb.optim.SGD() if isinstance(optimizer, qb.optim.Adam) else qb.optim.Adam()
+    with pytest.raises(TypeError, match=f"got {type(other.init(x)).__name__}"):
+        optimizer.update({"w": x}, {"w": x}, other.init({"w": x}))
     with pytest.raises(TypeError, match="structure.*have no gradient"):
         optimizer.update({"n": integers, "w": x}, {"n": None, "w": x}, optimizer.init({"n": integers, "w": x}))
 

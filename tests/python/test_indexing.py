@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import quabla as qb
+from compare import UPDATES, updated
 
 READS, WRITES = 4000, 1000
 DTYPES = ("float64", "float32", "bool", "int32", "int64", "uint32", "uint64")
@@ -183,20 +184,8 @@ def test_random_reads_by_traced_indices(seed):
 
 # -------------------------------------------------------------------------------------------------------------- updates
 
-UFUNCS = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
 
-
-def written(array, index, how, values):
-    """NumPy's result of the update, in a copy: unbuffered, so that equal indices all count."""
-    out = np.array(array)
-    if how == "set":
-        out[index] = values
-    else:
-        UFUNCS[how].at(out, index, np.broadcast_to(values, np.shape(out[index])).copy())
-    return out
-
-
-@pytest.mark.parametrize("how", ["set", *UFUNCS])
+@pytest.mark.parametrize("how", UPDATES)
 def test_random_writes(how):
     for draw, array, index, ours, context in cases(len(how), WRITES // 5):
         if array.dtype == bool and how != "set":
@@ -208,7 +197,7 @@ def test_random_writes(how):
             continue
         shape = tuple(1 if draw.chance(0.2) else n for n in np.shape(part)[draw.rng.integers(np.ndim(part) + 1) :])
         values = (draw.rng.integers(0, 7, shape) % (2 if array.dtype == bool else 7)).astype(array.dtype)
-        expected = written(array, index, how, values)
+        expected = updated(array, index, how, values)
         context = f"{context}.{how} of {values.shape}"
         x = tensor(array)
         same(getattr(x.at[ours], how)(tensor(values)), expected, context)
@@ -394,7 +383,7 @@ def differences(f, x, h=1e-3):
     return gradient
 
 
-@pytest.mark.parametrize("how", ["read", "set", *UFUNCS])
+@pytest.mark.parametrize("how", ["read", *UPDATES])
 def test_random_gradients(how):
     """First and second derivatives of reads and updates, in the array and in the values."""
     tested = 0
@@ -501,7 +490,7 @@ def example(array, axis, k):
     return array if axis is None else np.take(array, k, axis)
 
 
-@pytest.mark.parametrize("how", ["read", "set", *UFUNCS])
+@pytest.mark.parametrize("how", ["read", *UPDATES])
 def test_random_batches(how):
     """vmap over every combination of array, values and indices, against a loop."""
     tested = 0

@@ -243,6 +243,10 @@ def test_dlpack():
     assert torch_like.__dlpack__(dl_device=(1, 0), max_version=(1, 0), copy=False)
     with pytest.raises(BufferError, match="read-only"):
         torch_like.__dlpack__(copy=False)
+    with pytest.raises(TypeError, match="from_dlpack: float16 data are not supported"):
+        qb.from_dlpack(np.zeros(2, "float16"))
+    with pytest.raises(TypeError, match="from_dlpack: complex128 data are not supported"):
+        qb.from_dlpack(np.zeros(2, "complex"))
     before = sys.getrefcount(torch_like)
     for _ in range(10):
         np.from_dlpack(torch_like)
