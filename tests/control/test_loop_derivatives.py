@@ -114,11 +114,14 @@ def test_forward_mode_through_a_while_without_bound():
 
 def test_reverse_mode_through_a_while_without_bound_names_the_way_out():
     def f(x):
-        return qb.while_loop(lambda c: c < 9.0, lambda c: c * x + 1.0, x)
+        return qb.sum(qb.while_loop(lambda c: c[0] < 9.0, lambda c: c * x + 1.0, x))
 
-    for transform in (qb.grad, lambda f: lambda x: qb.vjp(f, x), qb.jacrev, lambda f: qb.jit(qb.grad(f))):
+    x = qb.array([1.5, 1.0])
+    for transform in (qb.grad, lambda f: lambda x: qb.vjp(f, x), qb.jacrev, lambda f: qb.jit(qb.grad(f)), qb.hessian):
         with pytest.raises(ValueError, match="max_steps(.|\n)*fori_loop"):
-            transform(lambda x: f(x) * qb.sum(qb.ones((2,)) * x))(qb.array([1.5])[0])
+            transform(f)(x)
+        with pytest.raises(ValueError, match="max_steps(.|\n)*fori_loop"):
+            transform(lambda x: qb.sum(qb.fori_loop(0, x.shape[0] + qb.astype(x[0] * 0, qb.int64), lambda i, c: c * x, x)))(x)
 
 
 def test_reverse_mode_beside_a_while_without_bound():
