@@ -121,7 +121,9 @@ def test_reverse_mode_through_a_while_without_bound_names_the_way_out():
         with pytest.raises(ValueError, match="max_steps(.|\n)*fori_loop"):
             transform(f)(x)
         with pytest.raises(ValueError, match="max_steps(.|\n)*fori_loop"):
-            transform(lambda x: qb.sum(qb.fori_loop(0, x.shape[0] + qb.astype(x[0] * 0, qb.int64), lambda i, c: c * x, x)))(x)
+            transform(
+                lambda x: qb.sum(qb.fori_loop(0, x.shape[0] + qb.astype(x[0] * 0, qb.int64), lambda i, c: c * x, x))
+            )(x)
 
 
 def test_reverse_mode_beside_a_while_without_bound():
