@@ -1,4 +1,5 @@
-/* Operations with graphs of their own, written into the active trace: loop, switch, checkpoint, custom_jvp, custom_vjp.
+/* Operations with graphs of their own, written into the active trace: loop, switch, checkpoint, custom_jvp, custom_vjp,
+ * custom_end.
  *
  * Each graph was recorded by a trace of its own, and may have captured tracers of enclosing ones. Here the captures become
  * operands, each once, and the graphs are given the inputs that the operation wants. */
@@ -391,9 +392,10 @@ static PyObject *switch_(PyObject *module, PyObject *args)
 /* ---- One graph with others that belong to it */
 
 /* The operation `op` of a function's graph and those that belong to it. For the operation each has operands and captures as
- * its first inputs; a recorded graph has the operands where takes_operands[i]. What other inputs it has follow. */
+ * its first inputs; a recorded graph has the operands where takes_operands[i]. What other inputs it has follow. The last
+ * attribute is the order, or where that is 0 the number of operands. */
 static PyObject *make_custom(assembly *a, const qb_op *op, int count, PyObject *const *graphs,
-                             PyObject *const *captures, const int *takes_operands, PyObject *leaves)
+                             PyObject *const *captures, const int *takes_operands, PyObject *leaves, int order)
 {
     enum { MOST = 3 };
     recorded parts[MOST];
@@ -424,7 +426,7 @@ static PyObject *make_custom(assembly *a, const qb_op *op, int count, PyObject *
             return NULL;
         attributes[i] = qb_subgraph(made);
     }
-    attributes[count] = qb_int(operand_count);
+    attributes[count] = qb_int(order ? order : operand_count);
     qb_value *all = join(a, operand_count, operands, a->captured_count, a->captured);
     return all ? finish(a, op, total, all, attributes, parts[0].weak) : NULL;
 }
@@ -439,7 +441,7 @@ static PyObject *checkpoint(PyObject *module, PyObject *args)
     assembly a;
     if (!PyArg_ParseTuple(args, "OOO", &graph, &captures, &operands) || !begin(&a, module))
         return NULL;
-    PyObject *result = make_custom(&a, &qb_op_checkpoint, 1, &graph, &captures, (const int[]){1}, operands);
+    PyObject *result = make_custom(&a, &qb_op_checkpoint, 1, &graph, &captures, (const int[]){1}, operands, 0);
     end(&a);
     return result;
 }
@@ -457,7 +459,7 @@ static PyObject *custom_jvp(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOOOO", &graphs[0], &captures[0], &graphs[1], &captures[1], &operands) ||
         !begin(&a, module))
         return NULL;
-    PyObject *result = make_custom(&a, &qb_op_custom_jvp, 2, graphs, captures, (const int[]){1, 1}, operands);
+    PyObject *result = make_custom(&a, &qb_op_custom_jvp, 2, graphs, captures, (const int[]){1, 1}, operands, 0);
     end(&a);
     return result;
 }
@@ -477,7 +479,24 @@ static PyObject *custom_vjp(PyObject *module, PyObject *args)
                           &operands) ||
         !begin(&a, module))
         return NULL;
-    PyObject *result = make_custom(&a, &qb_op_custom_vjp, 3, graphs, captures, (const int[]){1, 1, 0}, operands);
+    PyObject *result = make_custom(&a, &qb_op_custom_vjp, 3, graphs, captures, (const int[]){1, 1, 0}, operands, 0);
+    end(&a);
+    return result;
+}
+
+PyDoc_STRVAR(custom_end_doc,
+             "custom_end(graph, captures, operands, order)\n--\n\n"
+             "The results of the graph in the active trace, as one node whose derivative is an error that says that\n"
+             "there are derivatives up to this order.");
+
+static PyObject *custom_end(PyObject *module, PyObject *args)
+{
+    PyObject *graph, *captures, *operands;
+    int order;
+    assembly a;
+    if (!PyArg_ParseTuple(args, "OOOi", &graph, &captures, &operands, &order) || !begin(&a, module))
+        return NULL;
+    PyObject *result = make_custom(&a, &qb_op_custom_end, 1, &graph, &captures, (const int[]){1}, operands, order);
     end(&a);
     return result;
 }
@@ -488,6 +507,7 @@ static PyMethodDef functions[] = {
     {"checkpoint", checkpoint, METH_VARARGS, checkpoint_doc},
     {"custom_jvp", custom_jvp, METH_VARARGS, custom_jvp_doc},
     {"custom_vjp", custom_vjp, METH_VARARGS, custom_vjp_doc},
+    {"custom_end", custom_end, METH_VARARGS, custom_end_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -32,6 +32,8 @@ from .staging import (
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
 INDEX = Example((), _core.int64, False)
+ALL = math.inf  # unroll=True and checkpoint=True as they are kept: True and 1 would be one key of a cache
+BALANCED = "balanced"
 
 
 def _example(array):
@@ -256,8 +258,8 @@ def _checkpointed(run, carry, xs):
 
 
 def _segment_length(count, checkpoint):
-    """Iterations in a segment: True balances the carries kept between segments with those kept inside one."""
-    segments = math.isqrt(count - 1) + 1 if checkpoint is True else checkpoint
+    """Iterations in a segment: BALANCED keeps as many carries between segments as inside one."""
+    segments = math.isqrt(count - 1) + 1 if checkpoint == BALANCED else checkpoint
     return -(-count // segments)
 
 
@@ -354,19 +356,21 @@ def _check_int(value, what, least):
 
 
 def _check_unroll(unroll, name):
-    """1 for False; True or the number of iterations in a block."""
+    """The number of iterations in a block: 1 for False, ALL for True."""
     if isinstance(unroll, bool):
-        return unroll or 1
+        return ALL if unroll else 1
     return _check_int(unroll, f"{name}: unroll (True, False, or the iterations to a block)", 1)
 
 
 def _check_checkpoint(checkpoint, unroll, name):
-    """None or False, True, or a number of segments."""
-    if checkpoint is not None and not isinstance(checkpoint, bool):
-        checkpoint = _check_int(checkpoint, f"{name}: checkpoint (None, True, or a number of segments)", 1)
-    if checkpoint and unroll is True:
+    """The number of segments, or BALANCED for True; None for none."""
+    if checkpoint is None or checkpoint is False:
+        return None
+    if unroll == ALL:
         raise ValueError(f"{name}: unroll=True leaves no loop to checkpoint: unroll blocks (unroll=8), or drop one")
-    return checkpoint
+    if checkpoint is True:
+        return BALANCED
+    return _check_int(checkpoint, f"{name}: checkpoint (None, True, or a number of segments)", 1)
 
 
 def _check_max_steps(max_steps, name):
@@ -417,13 +421,13 @@ def _scan_impl(f, args, kwargs, *, reverse, unroll, checkpoint):
 
     x_types = [Example(x.shape[1:], x.dtype, x.weak) for x in leaves]
     body = _Body("scan", f, arguments, True, carry, x_tree, x_types)
-    if unroll is True and count > 0:
+    if unroll == ALL and count > 0:
         indices = reversed(range(count)) if reverse else range(count)
         carry, rows, y_tree = _unrolled(body, list(indices), lambda i: x_tree.unflatten([x[i] for x in leaves]))
         ys = [_core.stack(list(column)) for column in zip(*(rows[i] for i in range(count)))]
         return carry, y_tree.unflatten(ys)
     body.settle()
-    carry, ys = _repeat(body.step, body.initial, leaves, count, reverse, int(unroll), checkpoint)
+    carry, ys = _repeat(body.step, body.initial, leaves, count, reverse, unroll, checkpoint)
     return body.finish(carry), body.y_tree.unflatten(weakened(ys, body.y_weak))
 
 
@@ -508,7 +512,7 @@ def _fori_impl(body_fun, args, kwargs, *, unroll, checkpoint):
     count = upper - lower
     if is_static:
         count = max(count, 0) if max_steps is None else min(max(count, 0), max_steps)
-        if unroll is True:
+        if unroll == ALL:
             carry, _, _ = _unrolled(body, range(lower, lower + count), lambda i: None)
             return carry
     body.settle()

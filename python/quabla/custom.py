@@ -2,13 +2,15 @@
 
 The function and its rules are traced together, and one node of the graph holds them: the library runs the function
 where nothing is differentiated, and takes the rule where something is. A rule is a graph like any other, so it is
-differentiated, batched and compiled as such.
+differentiated, batched and compiled as such. A rule that calls its own function is traced with the rule inside, to
+a depth of ORDER: so many derivatives it has.
 
 An argument that is a Python float becomes a weak array, so that it has a cotangent like an array's; ints and bools are
 static, as they are for jit.
 """
 
 import functools
+import threading
 import types
 
 from . import _core
@@ -32,6 +34,18 @@ from .transforms import decorator
 
 __all__ = ["checkpoint", "custom_jvp", "custom_vjp", "remat"]
 
+ORDER = 5
+
+
+class _Active(threading.local):
+    """The custom functions whose rules this thread is tracing, outermost first."""
+
+    def __init__(self):
+        self.functions = []
+
+
+_active = _Active()
+
 
 def _is_floating(leaf):
     return leaf.dtype.kind == "f"
@@ -43,12 +57,24 @@ def _at(treedef, i):
     return f" at '{path}'" if path else ""
 
 
+_LEAF = _core.tree_structure(0)
+
+
 def _result_types(traced):
     return [Example(shape, dtype, weak) for (shape, dtype), weak in zip(traced.graph.outputs, traced.weak)]
 
 
 def _example(array):
     return Example(array.shape, array.dtype, array.weak)
+
+
+def _aligned(treedef, tree):
+    """Leaves of a tree of this structure, None standing for any leaf; None where the structure is another."""
+    try:
+        leaves = _core.tree_flatten_up_to(treedef, tree, "custom")
+    except (TypeError, ValueError):
+        return None
+    return leaves if all(leaf is None or _core.tree_structure(leaf) == _LEAF for leaf in leaves) else None
 
 
 def _with_arrays(leaves, arrays):
@@ -196,15 +222,31 @@ class _Custom:
         return [nondiff[i] if i in nondiff else next(rest) for i in range(len(nondiff) + len(dynamic))]
 
     def _traced(self, args, nondiff):
-        def make():
-            def primal(tracers):
-                return self.fun(*self._inject(nondiff, args.fill(tracers)))
+        active = _active.functions
 
-            return self._trace(args, nondiff, trace_call(primal, args.examples, name=self._name))
+        def call(tracers):
+            return self.fun(*self._inject(nondiff, args.fill(tracers)))
+
+        def make():
+            primal = trace_call(call, args.examples, name=self._name)
+            if active.count(self) == ORDER:
+                return _Traced([(primal.graph, primal.captures)], primal)
+            active.append(self)
+            try:
+                return self._trace(args, nondiff, primal)
+            finally:
+                active.pop()
 
         if nondiff:
             return make()
-        return remembered(self, "custom", signature_key(args.treedef, args.leaves), make)
+        within = tuple(sorted(map(id, active)))  # it decides how deep rules go
+        return remembered(self, ("custom", within), signature_key(args.treedef, args.leaves), make)
+
+    def _emit(self, traced, operands):
+        parts = [part for pair in traced.graphs for part in pair]
+        if len(traced.graphs) == 1:
+            return _core.custom_end(*parts, operands, ORDER)
+        return self._operation(*parts, operands)
 
     def _fit_results(self, what, leaves, tree, primal):
         """What a rule returns for the results, fitted to those of the function."""
@@ -242,8 +284,7 @@ def _custom_impl(custom, args, kwargs):
     nondiff = {i: args[i] for i in custom.nondiff_argnums}
     flat = _Arguments([arg for i, arg in enumerate(args) if i not in nondiff])
     traced = custom._traced(flat, nondiff)
-    flat_graphs = [part for pair in traced.graphs for part in pair]
-    results = custom._apply(*flat_graphs, flat.arrays)
+    results = custom._emit(traced, flat.arrays)
     return traced.out_tree.unflatten(weakened(results, traced.weak))
 
 
@@ -277,9 +318,7 @@ class custom_jvp(_Custom):
         self._set_rules(rule)
         return rule
 
-    @staticmethod
-    def _apply(*graphs_and_operands):
-        return _core.custom_jvp(*graphs_and_operands)
+    _operation = staticmethod(_core.custom_jvp)
 
     def _trace(self, args, nondiff, primal):
         floating = [example for example in args.examples if _is_floating(example)]
@@ -297,13 +336,12 @@ class custom_jvp(_Custom):
 
     def _tangents(self, tangent, primal):
         """A tangent for each floating result."""
-        try:
-            given = _core.tree_flatten_up_to(primal.out_tree, tangent, self._name)
-        except (TypeError, ValueError):
+        given = _aligned(primal.out_tree, tangent)
+        if given is None:
             raise TypeError(
                 f"{self._name}: the rule's tangent must have the structure of the result of {self._label()}, "
                 f"{primal.out_tree}, but has {_core.tree_structure(tangent)}"
-            ) from None
+            )
         tangents = []
         for i, (leaf, like) in enumerate(zip(given, _result_types(primal))):
             if _is_floating(like):
@@ -343,9 +381,7 @@ class custom_vjp(_Custom):
         """Gives the function its rule."""
         self._set_rules(fwd, bwd)
 
-    @staticmethod
-    def _apply(*graphs_and_operands):
-        return _core.custom_vjp(*graphs_and_operands)
+    _operation = staticmethod(_core.custom_vjp)
 
     def _trace(self, args, nondiff, primal):
         residuals = []  # leaves and structure of what fwd keeps
@@ -401,10 +437,9 @@ class custom_vjp(_Custom):
 
     def _spread(self, given, tree, k):
         """Leaves of a cotangent by those of its argument; None stands for a whole subtree of zeros."""
-        try:
-            return _core.tree_flatten_up_to(tree, given, self._name)
-        except (TypeError, ValueError):
-            pass
+        leaves = _aligned(tree, given)
+        if leaves is not None:
+            return leaves
         try:
             spread = _core.tree_flatten_prefix(tree, given, self._name)
         except (TypeError, ValueError):

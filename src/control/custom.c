@@ -5,6 +5,8 @@
  *               results to cotangents of the arguments
  *   pullback    what forward mode makes of a custom_vjp: tangents to tangents, linear. Nothing is known of it but its
  *               transpose, which is backward. Reverse mode transposes it away; nothing can run it.
+ *   custom_end  the innermost call of a function whose rule calls the function itself: a value without a derivative.
+ *               Rules are traced ahead, so such a rule is traced to a certain depth, which is an order of derivatives.
  *
  * All graphs of a node have the node's operands as their first inputs: the arguments of the function, then what its parts
  * captured. Derivatives by captured values are refused: the user's rule says nothing of them. Nodes that no transform
@@ -226,8 +228,9 @@ static qb_status linear_rule(const qb_rule *r, const qb_graph *rule, qb_graph **
     for (int i = 0; status == QB_OK && i < made; i++)
         linear = linear && !depends[both->outputs[output[i]]];
     if (status == QB_OK && !linear)
-        status = qb_fail(QB_ERROR_VALUE, "custom_jvp: the rule is not linear in the tangents, so it has no reverse mode: the "
-                                         "tangent of the result must be linear in them, and the result not depend on them");
+        status = qb_fail(QB_ERROR_VALUE,
+                         "custom_jvp: the rule is not linear in the tangents, so it has no reverse mode: the "
+                         "tangent of the result must be linear in them, and the result not depend on them");
     if (status == QB_OK)
         status = qb_graph_rearrange(both, kept, input, made, output, out);
     qb_graph_release(both);
@@ -266,9 +269,10 @@ static qb_status custom_jvp(qb_rule *r, qb_scratch *scratch)
     const qb_graph *rule = r->attribute[RULE].graph;
     int arguments = (int)r->attribute[JVP_ARGUMENTS].integer;
     if (!rule)
-        return qb_fail(QB_ERROR_VALUE,
-                       "a custom rule that calls its own function was followed to its last level, and has no derivative "
-                       "there: let the rule call the plain function");
+        return qb_fail(
+            QB_ERROR_VALUE,
+            "a custom rule that calls its own function was followed to its last level, and has no derivative "
+            "there: let the rule call the plain function");
     QB_TRY(refuse_captures(r, arguments));
     return r->forward == QB_FORWARD_SEPARATE ? apply_linear_rule(r, rule, arguments, scratch)
                                              : apply_rule(r, rule, arguments, scratch);
@@ -613,3 +617,42 @@ const qb_op qb_op_pullback = {.name = "pullback",
                               .transpose = pullback_transpose,
                               .batch = pullback_batch,
                               .refine = pullback_jvp};
+
+/* ---- custom_end */
+
+static void end_jvp(qb_rule *r)
+{
+    (void)qb_graph_fail(
+        r->graph,
+        qb_fail(QB_ERROR_VALUE,
+                "a custom rule that calls its own function has derivatives up to order %lld; for higher ones write the "
+                "rule without the function itself, or use jet or derivatives on a function without custom rules",
+                (long long)r->attribute[1].integer));
+}
+
+static void end_batch(qb_rule *r)
+{
+    qb_scratch scratch = {0};
+    qb_graph *body = NULL;
+    qb_status status = batch_primal(r, r->attribute[BODY].graph, 0, NULL, &scratch, r->result_mapped, &body);
+    if (status == QB_OK) {
+        qb_attribute attributes[] = {qb_subgraph(body), r->attribute[1]};
+        (void)qb_emit_all(r->graph, r->op, r->operand_count, r->operand, attributes, r->batched_result);
+        status = qb_graph_take_status(r->graph);
+    }
+    qb_graph_release(body);
+    finish(r, status, &scratch);
+}
+
+const qb_op qb_op_custom_end = {.name = "custom_end",
+                                .summary = "a function with a derivative of its own, where its derivatives end",
+                                .arity = -1,
+                                .count_results = count_results,
+                                .flags = QB_OP_REGION,
+                                .attribute_count = 2,
+                                .attribute_name = {"body", "order"},
+                                .lane = QB_LANE_NONE,
+                                .infer = body_infer,
+                                .jvp = end_jvp,
+                                .batch = end_batch,
+                                .refine = refine_to_body};
