@@ -409,9 +409,6 @@ static PyObject *make_custom(assembly *a, const qb_op *op, int count, PyObject *
             return NULL;
     int total = operand_count + a->captured_count;
     for (int i = 0; i < count; i++) {
-        attributes[i] = qb_subgraph(NULL);
-        if (!parts[i].graph)
-            continue;
         int first = takes_operands[i] ? operand_count : 0, extra = parts[i].own - first;
         input *inputs = extra >= 0 ? plain_inputs(a, operand_count, operands, extra) : NULL;
         int *own = inputs ? ascending(a, parts[i].own) : NULL;
@@ -450,7 +447,7 @@ PyDoc_STRVAR(
     custom_jvp_doc,
     "custom_jvp(graph, captures, rule, rule_captures, operands)\n--\n\n"
     "The results of the graph in the active trace, with rule(operands, tangents, captures) -> (results, tangents)\n"
-    "as derivative; there is a tangent for each floating operand and result. rule None: the derivative is refused.");
+    "as derivative; there is a tangent for each floating operand and result.");
 
 static PyObject *custom_jvp(PyObject *module, PyObject *args)
 {

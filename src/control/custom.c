@@ -1,6 +1,6 @@
 /* Functions with derivatives of their own.
  *
- *   custom_jvp  body, and a rule: operands and tangents to results and tangents. No rule: its derivative is refused
+ *   custom_jvp  body, and a rule: operands and tangents to results and tangents
  *   custom_vjp  body; forward: operands to results and residuals; backward: operands, residuals and cotangents of the
  *               results to cotangents of the arguments
  *   pullback    what forward mode makes of a custom_vjp: tangents to tangents, linear. Nothing is known of it but its
@@ -159,8 +159,6 @@ static qb_status jvp_infer(const qb_inference *inference)
 {
     const qb_graph *body = inference->attribute[BODY].graph, *rule = inference->attribute[RULE].graph;
     QB_TRY(body_infer(inference));
-    if (!rule)
-        return QB_OK;
     int results = 0;
     for (int i = 0; i < body->output_count; i++)
         results += is_floating(body, body->outputs[i]);
@@ -268,11 +266,6 @@ static qb_status custom_jvp(qb_rule *r, qb_scratch *scratch)
 {
     const qb_graph *rule = r->attribute[RULE].graph;
     int arguments = (int)r->attribute[JVP_ARGUMENTS].integer;
-    if (!rule)
-        return qb_fail(
-            QB_ERROR_VALUE,
-            "a custom rule that calls its own function was followed to its last level, and has no derivative "
-            "there: let the rule call the plain function");
     QB_TRY(refuse_captures(r, arguments));
     return r->forward == QB_FORWARD_SEPARATE ? apply_linear_rule(r, rule, arguments, scratch)
                                              : apply_rule(r, rule, arguments, scratch);
@@ -323,8 +316,7 @@ static qb_status custom_jvp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *s
                             &graphs[0]));
         for (int i = 0; i < r->result_count; i++)
             mapped[i] = mapped[i] || found[i];
-        if (r->attribute[RULE].graph)
-            QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
+        QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
         for (int i = 0; i < r->result_count; i++)
             mapped[i] = mapped[i] || found[i];
     }

@@ -125,7 +125,7 @@ static int choose(refinement *f, const bool *live, int *kept)
         for (int i = 1; i < f->given_count; i++) {
             int from = f->given[i], carry = from - first;
             bool is_carry = carry >= 0 && carry < f->loop.carries, changes = is_carry && !f->fixed[carry];
-            bool belongs = part == 0 ? i < f->lasting && live[i] && !changes
+            bool belongs = part == 0   ? i < f->lasting && live[i] && !changes
                            : part == 1 ? changes && f->outputs[carry]
                                        : i >= f->lasting && live[i];
             if (belongs)

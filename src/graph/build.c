@@ -304,8 +304,10 @@ qb_value qb_emit(qb_graph *graph, const qb_op *op, int operand_count, const qb_v
 bool qb_emit_all(qb_graph *graph, const qb_op *op, int operand_count, const qb_value *operands,
                  const qb_attribute *attributes, qb_value *results)
 {
-    qb_value first = qb_emit(graph, op, operand_count, operands, attributes);
     int count = qb_result_count(op, operand_count, attributes);
+    if (count == 0)
+        return true; /* a loop that carries nothing: no node, which could not be told from the one after it */
+    qb_value first = qb_emit(graph, op, operand_count, operands, attributes);
     for (int i = 0; first >= 0 && i < count; i++)
         results[i] = first + i; /* results of a node have consecutive ids */
     return first >= 0;
