@@ -4,8 +4,10 @@ Each is a rule on graphs (see staging.py), so any of them takes a function that 
 """
 
 import functools
+import operator
 
 from . import _core
+from .chunks import along_basis, apply_vmap
 from .lowering import lower
 from .staging import (
     Example,
@@ -366,26 +368,27 @@ def linearize(fun, *primals):
 # derivatives
 
 
-def _basis(array):
-    """All unit tangents of an array: [size, *shape]."""
-    size = array.size
-    return _core.reshape(_core.eye(size, dtype=array.dtype), (size, *array.shape))
+def _size(shape):
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
 
 
 def _columns(staged, inputs, wrt, outputs):
     """Forward mode: for each floating output and each input of wrt, the block [*out.shape, *in.shape]."""
     blocks = {}
+    widest = max(_size(staged.graph.outputs[i][0]) for i in outputs)
     for j in wrt:
         graph = staged.derive(("jvp", (j,)), lambda j=j: staged.graph.jvp((j,)))
-        mapped = [False] * len(inputs) + [True]
-        size = inputs[j].size
-        results, is_mapped = graph.apply_vmap([*inputs, _basis(inputs[j])], mapped, size)
+        size, shape, dtype = inputs[j].size, inputs[j].shape, inputs[j].dtype
+        results, is_mapped = along_basis(graph, [*inputs, None], len(inputs), shape, dtype, widest)
         tangents = zip(outputs, results[len(staged.graph.outputs) :], is_mapped[len(staged.graph.outputs) :])
         for i, tangent, varies in tangents:
-            shape = staged.graph.outputs[i][0]
+            out_shape = staged.graph.outputs[i][0]
             if not varies:
                 tangent = _core.broadcast_to(tangent, (size, *tangent.shape))
-            blocks[i, j] = _core.reshape(_core.moveaxis(tangent, 0, -1), (*shape, *inputs[j].shape))
+            blocks[i, j] = _core.reshape(_core.moveaxis(tangent, 0, -1), (*out_shape, *shape))
     return blocks
 
 
@@ -394,31 +397,17 @@ def _rows(staged, inputs, wrt, outputs):
     blocks = {}
     graph = staged.derive(("vjp", tuple(wrt)), lambda: staged.graph.vjp(tuple(wrt)))
     first = len(staged.graph.outputs)
+    widest = max(inputs[j].size for j in wrt)
     for place, i in enumerate(outputs):
         cotangents = [_core.zeros(*staged.graph.outputs[k]) for k in outputs]
         shape, dtype = staged.graph.outputs[i]
-        cotangents[place] = _basis(ShapeLike(shape, dtype))
-        size = cotangents[place].shape[0]
-        mapped = [False] * len(inputs) + [k == place for k in range(len(outputs))]
-        results, is_mapped = graph.apply_vmap([*inputs, *cotangents], mapped, size)
+        all_inputs = [*inputs, *cotangents]
+        results, is_mapped = along_basis(graph, all_inputs, len(inputs) + place, shape, dtype, widest)
         for j, cotangent, varies in zip(wrt, results[first:], is_mapped[first:]):
             if not varies:
-                cotangent = _core.broadcast_to(cotangent, (size, *cotangent.shape))
+                cotangent = _core.broadcast_to(cotangent, (_size(shape), *cotangent.shape))
             blocks[i, j] = _core.reshape(cotangent, (*shape, *inputs[j].shape))
     return blocks
-
-
-class ShapeLike(ShapeDtype):
-    """A shape and dtype with a size, where an array is expected only for those."""
-
-    __slots__ = ()
-
-    @property
-    def size(self):
-        size = 1
-        for extent in self.shape:
-            size *= extent
-        return size
 
 
 def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
@@ -430,7 +419,7 @@ def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
     if not outputs:
         raise ValueError(f"{name}: the function has no floating result to differentiate")
     if mode is None:
-        rows = sum(ShapeLike(*staged.graph.outputs[i]).size for i in outputs)
+        rows = sum(_size(staged.graph.outputs[i][0]) for i in outputs)
         mode = _rows if staged.graph.reverse_only or rows < sum(inputs[j].size for j in chosen.wrt) else _columns
     blocks = mode(staged, inputs, chosen.wrt, outputs)
     by_output = []
@@ -539,7 +528,7 @@ def _map_inputs(leaves, axes, treedef):
     return arrays, examples, size
 
 
-def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes):
+def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes, chunk_size):
     treedef, axes = _in_axes_by_leaf(args, kwargs, in_axes)
     leaves = _core.tree_leaves((args, kwargs))
     arrays, examples, size = _map_inputs(leaves, axes, treedef)
@@ -547,7 +536,8 @@ def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes):
     inputs = [leaf for leaf in arrays if not is_number(leaf)]
     mapped = [isinstance(example, Example) for example in examples if not is_number(example)]
     captured = staged.captures
-    outputs, is_mapped = staged.graph.apply_vmap(inputs + captured, mapped + [False] * len(captured), size)
+    all_mapped = mapped + [False] * len(captured)
+    outputs, is_mapped = apply_vmap(staged.graph, inputs + captured, all_mapped, size, chunk_size)
     out_by_leaf = _fitted(_core.tree_flatten_prefix, staged.out_tree, out_axes, "vmap")
     results = []
     for i, (output, varies, axis) in enumerate(zip(outputs, is_mapped, out_by_leaf)):
@@ -567,6 +557,16 @@ def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes):
     return staged.out_tree.unflatten(results)
 
 
+def check_chunk_size(chunk_size):
+    try:
+        chunk = operator.index(chunk_size)
+    except TypeError:
+        chunk = 0
+    if chunk < 1 or isinstance(chunk_size, bool):
+        raise ValueError(f"vmap: chunk_size must be a positive int or None, got {chunk_size!r}")
+    return chunk
+
+
 def _hashable(axes):
     try:
         hash(axes)
@@ -577,7 +577,7 @@ def _hashable(axes):
 
 
 @decorator
-def vmap(fun, in_axes=0, out_axes=0):
+def vmap(fun, in_axes=0, out_axes=0, chunk_size=None):
     """fun over a batch: one call, each operation over all examples.
 
     Args:
@@ -589,12 +589,17 @@ def vmap(fun, in_axes=0, out_axes=0):
         out_axes: where the axis of examples goes in each result (an int, or a prefix tree of the result); None returns
         a result
             that is the same for all examples as it is.
+        chunk_size: the most examples to compute at once (None: all). Chunks run one after the other in a loop, the
+            last one smaller, so that the workspace is that of one chunk.
 
     Raises:
         ValueError: mapped axes of different sizes, nothing mapped, an axis out of range.
     """
-    impl = functools.partial(_vmap_impl, in_axes=in_axes, out_axes=out_axes)
-    return Transform(fun, impl, build, cache_for(fun, ("vmap", _hashable(in_axes), _hashable(out_axes))))
+    if chunk_size is not None:
+        chunk_size = check_chunk_size(chunk_size)
+    impl = functools.partial(_vmap_impl, in_axes=in_axes, out_axes=out_axes, chunk_size=chunk_size)
+    configuration = ("vmap", _hashable(in_axes), _hashable(out_axes), chunk_size)
+    return Transform(fun, impl, build, cache_for(fun, configuration))
 
 
 # --------------------------------------------------------------------------------------------------------------------
