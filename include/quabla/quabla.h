@@ -144,6 +144,22 @@ QB_API const char *qb_function_name(int index);
 QB_API const char *qb_function_signature(int index); /* "x, axis=None, keepdims=False" */
 QB_API const char *qb_function_summary(int index);
 
+/* Hands values to the host whenever the graph is run, also where no output needs them: see qb_on_print. What is batched is handed
+ * over example by example; derivatives do not print. QB_ERROR_VALUE: not values of the graph. */
+QB_API qb_status qb_graph_print(qb_graph *graph, const char *format, int count, const qb_value *values);
+
+/* A value to print: row-major elements, valid during the call. */
+typedef struct qb_printed {
+    qb_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const void *data;
+} qb_printed;
+/* Called by programs, in the thread that runs them, for qb_graph_print's values; `format` is what was given there. NULL: nothing is
+ * printed. One for the process. */
+typedef void (*qb_print_function)(const char *format, int count, const qb_printed *values);
+QB_API void qb_on_print(qb_print_function function);
+
 /* The canonical text: one line a node, `%3 = mul(%1, %2) : float64[8]`. The caller ends it with qb_text_free. */
 QB_API qb_status qb_graph_text(const qb_graph *graph, char **out);
 QB_API void qb_text_free(char *text);

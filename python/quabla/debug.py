@@ -1,10 +1,12 @@
-"""Looking into compiled programs: results that are not finite."""
+"""Looking into compiled programs: values printed while they run, and results that are not finite."""
 
 import contextlib
+import sys
 
 from . import _core
+from .staging import as_array
 
-__all__ = ["debug_nans"]
+__all__ = ["debug_nans", "debug_print"]
 
 
 class debug_nans(contextlib.ContextDecorator):
@@ -30,3 +32,36 @@ class debug_nans(contextlib.ContextDecorator):
     def __exit__(self, *error):
         _core.set_debug_nans(self._before.pop())
         return False
+
+
+def debug_print(fmt, /, *arrays):
+    """Prints arrays, by Python's format syntax, whenever the function that is being traced runs.
+
+    Args:
+        fmt: a format string with a place for each array: "loss {:.3e} at {}". A format specification, as in {:.3e},
+            applies to scalars only.
+        arrays: arrays or numbers of any dtype.
+
+    Raises:
+        TypeError: fmt is not a string. What the string's format method raises for arrays of these shapes: at once,
+        when the call is traced.
+
+    Called on arrays outside of any transform it prints at once. In a compiled program it prints to standard output
+    when its values are there, in the order of the program, also if nothing else needs them; under vmap once for each
+    example, under grad the value, once.
+    """
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug_print: the first argument must be a format string, got {type(fmt).__name__}")
+    arrays = tuple(as_array(array) for array in arrays)
+    if not _core.is_tracing():
+        show(fmt, arrays)
+        return
+    shapes = [_core.zeros(array.shape, array.dtype) for array in arrays]
+    fmt.format(*(array if array.shape else array.item() for array in shapes))  # its errors, where the user made them
+    _core.record_print(fmt, arrays)
+
+
+def show(fmt, arrays):
+    """What a running program calls. Scalars are shown as Python numbers."""
+    text = fmt.format(*(array if array.shape else array.item() for array in arrays))
+    sys.stdout.write(text + "\n")  # in one piece: lines of several threads stay whole

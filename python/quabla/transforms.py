@@ -151,10 +151,21 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
 LEAF = _core.tree_structure(0)
 
 
-def _gradient(fun, argnums, has_aux, name, with_value):
+@functools.lru_cache(maxsize=256, typed=True)
+def _gradient_rule(argnums, has_aux, name, with_value):
+    """What does not depend on the function: kept, since transforms are made again in loops."""
     nums = check_argnums(argnums, name)
     impl = functools.partial(_value_and_grad_impl, argnums=argnums, has_aux=has_aux, name=name, with_value=with_value)
-    return Transform(fun, impl, build, cache_for(fun, (name, argnums, has_aux)), number_argnums=nums)
+    return nums, impl, (name, argnums, has_aux)
+
+
+def _gradient(fun, argnums, has_aux, name, with_value):
+    try:
+        nums, impl, configuration = _gradient_rule(argnums, has_aux, name, with_value)
+    except TypeError:  # unhashable, or wrong: said by
+        check_argnums(argnums, name)
+        raise
+    return Transform(fun, impl, build, cache_for(fun, configuration), number_argnums=nums)
 
 
 @decorator

@@ -247,9 +247,12 @@ static qb_status make_constants(cut *c, qb_graph *graph, qb_scratch *scratch)
     for (int r = 0; r < c->residual_count; r++)
         if (c->from[r] == FROM_CONST)
             outputs[count++] = c->early_count + r;
-    qb_graph *chosen;
-    QB_TRY(qb_graph_rearrange(c->early, c->early->input_count, inputs, count, outputs, &chosen));
-    qb_status status = qb_inline(chosen, graph, arguments, c->constants);
+    qb_graph *silent, *chosen; /* effects happen in the iterations */
+    QB_TRY(qb_graph_without_effects(c->early, &silent));
+    qb_status status = qb_graph_rearrange(silent, silent->input_count, inputs, count, outputs, &chosen);
+    qb_graph_release(silent);
+    QB_TRY(status);
+    status = qb_inline(chosen, graph, arguments, c->constants);
     qb_graph_release(chosen);
     return status;
 }

@@ -173,7 +173,7 @@ static qb_status make_small(refinement *f, qb_scratch *scratch)
 static bool may_move(const refinement *f, const qb_graph *early)
 {
     bool always_runs = f->small.count == QB_NONE && !f->small.condition;
-    return always_runs || !qb_has_regions(early);
+    return !early->has_effects && (always_runs || !qb_has_regions(early)); /* effects happen in every iteration */
 }
 
 /* Puts what is computed from constants alone before the loop: the body split at what changes. */
@@ -191,11 +191,11 @@ static qb_status hoist(refinement *f, qb_scratch *scratch)
         changes[i] = i == 0 || i > loop->consts;
     QB_TRY(qb_split(loop->body, changes, 0, &early, &late));
     int residuals = early->output_count;
-    bool worth = false;
+    bool moves = false;
     for (int i = 0; i < residuals; i++)
-        worth = worth || !(qb_node_of(early, early->outputs[i])->op->flags & QB_OP_UNIQUE);
+        moves = moves || !(qb_node_of(early, early->outputs[i])->op->flags & QB_OP_UNIQUE);
     qb_status status = QB_OK;
-    if (worth && may_move(f, early)) {
+    if (moves && may_move(f, early)) {
         qb_value *operands = qb_scratch_values(scratch, residuals + inputs);
         qb_value *arguments = qb_scratch_values(scratch, loop->consts);
         order[count++] = residuals; /* the index */

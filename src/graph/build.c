@@ -245,6 +245,7 @@ static qb_status append(qb_graph *graph, const candidate *c, const qb_type *type
     if (c->operand_count > 0)
         memcpy(graph->operands + graph->operand_count, c->operands, (size_t)c->operand_count * sizeof *c->operands);
     retain_attributes(node);
+    graph->has_effects = graph->has_effects || qb_node_has_effects(node);
     *bucket = graph->node_count++;
     graph->operand_count += c->operand_count;
     graph->value_count += results;

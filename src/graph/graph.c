@@ -203,6 +203,19 @@ qb_status qb_graph_like(const qb_graph *source, qb_graph **out)
     return QB_OK;
 }
 
+bool qb_node_has_effects(const qb_node *node)
+{
+    bool effects = (node->op->flags & QB_OP_EFFECT) != 0;
+    for (int i = 0; (node->op->flags & QB_OP_REGION) && i < node->op->attribute_count; i++) {
+        const qb_attribute *attribute = &node->attributes[i];
+        if (attribute->kind == QB_ATTRIBUTE_GRAPH)
+            effects = effects || (attribute->graph && attribute->graph->has_effects);
+        for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
+            effects = effects || (attribute->graphs[k] && attribute->graphs[k]->has_effects);
+    }
+    return effects;
+}
+
 void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outputs, bool *live)
 {
     memset(live, 0, (size_t)graph->value_count);
@@ -210,7 +223,7 @@ void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outpu
         live[outputs[i]] = true;
     for (int32_t n = graph->node_count - 1; n >= 0; n--) {
         const qb_node *node = &graph->nodes[n];
-        bool needed = false;
+        bool needed = graph->has_effects && qb_node_has_effects(node);
         for (int i = 0; i < node->result_count; i++)
             needed = needed || live[node->result + i];
         for (int i = 0; needed && i < node->result_count; i++)
@@ -235,12 +248,14 @@ qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed
     qb_status status = QB_OK;
     for (int32_t n = graph->node_count - 1; status == QB_OK && n >= 0; n--) {
         const qb_node *node = &graph->nodes[n];
-        bool any = false;
+        bool effects = graph->has_effects && qb_node_has_effects(node), any = effects;
         for (int i = 0; i < node->result_count; i++)
             any = any || needed[node->result + i];
         if (!any)
             continue;
         memset(operands, 1, (size_t)widest);
+        for (int i = 0; effects && i < node->result_count; i++)
+            needed[node->result + i] = true; /* such a node is kept whole */
         if (node->op->needs)
             status = node->op->needs(node, &needed[node->result], operands);
         for (int i = 0; i < node->operand_count; i++)

@@ -111,6 +111,7 @@ struct qb_graph {
     int32_t input_count, input_capacity, name_capacity;
     int32_t output_count, output_capacity;
     int32_t bucket_count;
+    bool has_effects; /* a node of it, or of a graph in it, is an effect */
     int32_t source;   /* of the nodes that are made now */
     qb_status status; /* the first failure since qb_graph_take_status */
 };
@@ -173,6 +174,12 @@ qb_status qb_graph_like(const qb_graph *source, qb_graph **out);
 /* live[v]: whether value v is needed for the given outputs (values of a node count together). `live` has value_count
  * entries. */
 void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outputs, bool *live);
+
+/* A copy that has none of the effects. */
+qb_status qb_graph_without_effects(const qb_graph *graph, qb_graph **out);
+
+/* Whether the node is an effect, or runs a graph that has one: it is live whoever uses its results. */
+bool qb_node_has_effects(const qb_node *node);
 
 /* Which values the outputs with wanted[i] (NULL: all) need, looking into operations with graphs: a loop whose last carry
  * is not used may not need its first. Unlike qb_mark_live, it tells results of one node apart. */

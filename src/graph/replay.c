@@ -55,12 +55,22 @@ bool qb_replay_copy(qb_replay *replay, const qb_node *node)
                        &replay->map[node->result]);
 }
 
+/* In a graph that is cut down to a part of its inputs, an effect falls away with what leads to it alone. */
+static bool lacks_operand(const qb_replay *replay, const qb_node *node)
+{
+    bool lacks = false;
+    for (int i = 0; i < node->operand_count; i++)
+        lacks = lacks || replay->operands[i] == QB_NONE;
+    return lacks;
+}
+
 qb_status qb_inline(const qb_graph *source, qb_graph *target, const qb_value *arguments, qb_value *outputs)
 {
     qb_replay replay;
     qb_status status = qb_replay_begin(&replay, source, target, arguments, source->output_count, source->outputs);
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&replay, n)) >= 0;)
-        if (!qb_replay_copy(&replay, &source->nodes[n]))
+        if (!(source->has_effects && lacks_operand(&replay, &source->nodes[n])) &&
+            !qb_replay_copy(&replay, &source->nodes[n]))
             status = qb_graph_take_status(target);
     for (int i = 0; status == QB_OK && i < source->output_count; i++)
         outputs[i] = replay.map[source->outputs[i]];
@@ -87,7 +97,8 @@ static qb_status add_outputs(const qb_graph *graph, qb_graph *target, const qb_v
         wanted[i] = graph->outputs[outputs[i]];
     qb_status status = qb_replay_begin(&replay, graph, target, arguments, count, wanted);
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&replay, n)) >= 0;)
-        if (!qb_replay_copy(&replay, &graph->nodes[n]))
+        if (!(graph->has_effects && lacks_operand(&replay, &graph->nodes[n])) &&
+            !qb_replay_copy(&replay, &graph->nodes[n]))
             status = qb_graph_take_status(target);
     for (int i = 0; status == QB_OK && i < count; i++)
         status = qb_graph_output(target, replay.map[wanted[i]]);

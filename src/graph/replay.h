@@ -28,6 +28,8 @@ int32_t qb_replay_next(qb_replay *replay, int32_t index);
 
 /* Emits the node unchanged and maps its results. */
 bool qb_replay_copy(qb_replay *replay, const qb_node *node);
+/* The same without the effects of the graphs that it runs (silent.c). */
+bool qb_replay_copy_silent(qb_replay *replay, const qb_node *node);
 
 /* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i. An
  * input that is not listed must not be needed. */

@@ -19,8 +19,9 @@ enum {
     QB_OP_OVERWRITES =
         1 << 7,            /* the result is operand 0 with some elements changed: a device may give it that memory */
     QB_OP_REGION = 1 << 8, /* runs graphs that are its attributes: a device compiles them, too (src/control) */
-    QB_OP_REVERSE_ONLY = 1 << 9, /* has no forward derivative */
+    QB_OP_REVERSE_ONLY = 1 << 9,    /* has no forward derivative */
     QB_OP_TRANSPOSE_ONLY = 1 << 10, /* linear, and nothing can be done with it but transposing */
+    QB_OP_EFFECT = 1 << 12,         /* stays where nothing uses its results */
     QB_OP_MOVES =
         1 << 11 /* each element of the result is one of the operands', or 0; `cpu` takes elements of any kind */
 };

@@ -129,11 +129,11 @@ static qb_status build(watch *w, qb_replay *replay)
     const qb_graph *graph = w->graph;
     QB_TRY(qb_replay_begin(replay, graph, w->watched, w->watched->inputs, graph->output_count, graph->outputs));
     for (int32_t n = -1; (n = qb_replay_next(replay, n)) >= 0;)
-        if (!qb_replay_copy(replay, &graph->nodes[n]))
+        if (!(graph->nodes[n].op->flags & QB_OP_EFFECT) && !qb_replay_copy(replay, &graph->nodes[n]))
             return qb_graph_take_status(w->watched);
     for (qb_value v = 0; v < graph->value_count; v++) {
         w->output[v] = -1;
-        if (!replay->live[v] && !(qb_node_of(graph, v)->op->flags & QB_OP_UNIQUE))
+        if (replay->map[v] == QB_NONE)
             continue;
         w->output[v] = w->watched->output_count;
         QB_TRY(qb_graph_output(w->watched, replay->map[v]));

@@ -52,12 +52,17 @@ static bool is_computed(const qb_plan_value *value)
 
 static void find_levels(qb_plan *plan)
 {
+    int32_t effects = 0; /* the level of the last one: they happen in the order of the program */
     for (int32_t v = 0; v < plan->value_count; v++) {
         qb_plan_value *value = &plan->values[v];
         if (value->role == QB_ROLE_RESULT)
             value->level = plan->values[v - 1].level;
         else if (is_computed(value))
             value->level = level_of(plan, value);
+        if (!plan->graph->has_effects || (value->role != QB_ROLE_CALL && value->role != QB_ROLE_REGION) ||
+            !qb_node_has_effects(value->node))
+            continue;
+        value->level = effects = value->level > effects ? value->level : effects;
     }
 }
 

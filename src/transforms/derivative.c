@@ -181,9 +181,10 @@ bool qb_is_reverse_only(const qb_graph *graph)
 
 qb_status qb_refuse_forward(void)
 {
-    return qb_fail(QB_ERROR_VALUE,
-                   "forward mode of a custom_vjp function: only its reverse derivative is known. Use grad, vjp or jacrev, "
-                   "or define the function by custom_jvp, which has both modes");
+    return qb_fail(
+        QB_ERROR_VALUE,
+        "forward mode of a custom_vjp function: only its reverse derivative is known. Use grad, vjp or jacrev, "
+        "or define the function by custom_jvp, which has both modes");
 }
 
 /* A derivative by tangents that can be computed: nothing in it can only be transposed. */
@@ -202,7 +203,8 @@ static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out
 {
     const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
     if (by && by->rank == 0 &&
-        !qb_is_reverse_only(w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
+        !qb_is_reverse_only(
+            w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
         w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
         QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
         QB_TRY(forward(w, QB_FORWARD_TOGETHER));

@@ -25,9 +25,10 @@ static bool gather_tangents(walk *w, const qb_node *node)
 static qb_status visit(walk *w, const qb_node *node)
 {
     qb_graph *target = w->replay.target;
-    if (!qb_replay_copy(&w->replay, node))
+    bool any = gather_tangents(w, node); /* then a rule of an op with graphs stands for its effects, too */
+    if (!(any ? qb_replay_copy_silent : qb_replay_copy)(&w->replay, node))
         return qb_graph_take_status(target);
-    if (!gather_tangents(w, node))
+    if (!any)
         return QB_OK;
     if (!node->op->jvp)
         return qb_fail(QB_ERROR_UNSUPPORTED, "%s has no derivative rule", node->op->name);

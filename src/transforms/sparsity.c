@@ -140,7 +140,7 @@ static qb_status compute(walk *w, const qb_node *node)
         return QB_OK;
     }
     bool lanes = (node->op->flags & QB_OP_ELEMENTWISE) && node->op->lane != QB_LANE_NONE;
-    if ((node->op->flags & QB_OP_UNIQUE) || node->result_count != 1 ||
+    if ((node->op->flags & (QB_OP_UNIQUE | QB_OP_EFFECT)) || node->result_count != 1 ||
         !(lanes || (node->op->flags & QB_OP_VIEW) || node->op->cpu))
         return QB_OK;
     const void **operands = qb_arena_allocate(&w->memory, (size_t)(node->operand_count + 1) * sizeof *operands);

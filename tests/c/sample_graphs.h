@@ -408,7 +408,16 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
         0.9, 0.9                                                                                                       \
     }
 
+static inline void build_print(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(3), y = qb_sin(g, x);
+    OK(qb_graph_print(g, "{} {}", 2, (qb_value[]){x, y}));
+    OK(qb_graph_print(g, "nothing", 0, NULL));
+    out(g, qb_mul(g, x, y));
+}
+
 static const sample structural_samples[] = {
+    {"print", NULL, build_print, SIGNED},
     {"select", NULL, build_select, POSITIVE},
     {"convert", NULL, build_convert, POSITIVE},
     {"leaves", NULL, build_leaves, SIGNED},
@@ -492,10 +501,11 @@ static inline qb_graph *build_sample(const sample *s, qb_dtype dtype)
     return g;
 }
 
-/* Whether a small step from x could cross where the samples choose by value: comparisons with 0.6, and `places`. */
+/* Whether a small step from x could cross where the samples choose by value: comparisons with 0.6, `places`, and whole
+ * tenths. */
 static inline bool is_near_jump(double x)
 {
-    return fabs(fabs(x) - 0.6) < 0.01 || fabs(6 * x - round(6 * x)) < 0.03;
+    return fabs(fabs(x) - 0.6) < 0.01 || fabs(6 * x - round(6 * x)) < 0.03 || fabs(10 * x - round(10 * x)) < 0.05;
 }
 
 /* Inputs for a graph: elements in the sample's ranges, the same for the inputs that a transform adds as for the

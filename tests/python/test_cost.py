@@ -185,6 +185,33 @@ def test_fourth_derivative_costs_five_evaluations_by_taylor_mode_and_by_nested_g
         assert close(expected, forms[f](params, x), 1e-10)
 
 
+MATRIX, VECTOR = qb.array(np.random.default_rng(4).normal(size=(40, 40))), qb.ones((40,))
+
+BY_SCALAR = {
+    "matrices to a vector": lambda x: qb.sum(VECTOR @ (MATRIX @ (MATRIX @ qb.sin(x * MATRIX)))),
+    "a vector to matrices": lambda x: qb.sum(qb.outer(MATRIX @ qb.sin(x * VECTOR), VECTOR) @ MATRIX),
+    "both factors": lambda x: qb.sum((x * MATRIX) @ qb.sin(x * MATRIX)),
+    "layers": lambda x: qb.norm(MATRIX @ qb.tanh(MATRIX @ qb.tanh(x * VECTOR))),
+    "softmax": lambda x: qb.sum(qb.softmax(x * MATRIX, axis=1) @ MATRIX[0]),
+    "running sum": lambda x: qb.sum(qb.cumsum(qb.exp(x * VECTOR)) ** 2),
+    "product": lambda x: qb.prod(1.0 + x * VECTOR),
+    "scalars": lambda x: qb.sin(x) * qb.exp(x) / (1.0 + x * x),
+}
+
+
+@pytest.mark.parametrize("name", BY_SCALAR)
+def test_grad_by_a_scalar_costs_no_more_than_reverse_mode(name):
+    """It is staged in forward mode: transposing keeps the operations of a linear map, and this keeps the streams of nested
+    derivatives in common."""
+    fun, x = BY_SCALAR[name], qb.array(0.3)
+
+    def reverse(x):  # an array of one element is differentiated in reverse mode
+        return qb.grad(lambda v: fun(v[0]))(qb.reshape(x, (1,)))[0]
+
+    assert cost(qb.grad(fun), x).flops <= 1.01 * cost(reverse, x).flops
+    np.testing.assert_allclose(qb.grad(fun)(x).numpy(), reverse(x).numpy(), rtol=1e-12)
+
+
 def test_cost_of_nested_grad_grows_polynomially():
     def power(order):
         def fun(x):

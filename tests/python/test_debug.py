@@ -191,3 +191,163 @@ def test_full_tracebacks_on_request():
         )
         assert ("staging.py" in result.stderr) == shown
         assert "grad requires a scalar output" in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------ printing
+
+
+def printed(capfd, fun, *args):
+    """The lines that the call prints, run twice: the second time by the compiled program alone."""
+    capfd.readouterr()
+    fun(*args)
+    first = capfd.readouterr().out.splitlines()
+    fun(*args)
+    assert capfd.readouterr().out.splitlines() == first
+    return first
+
+
+def chatty(x):
+    qb.debug_print("x = {:.2f}", x)
+    y = qb.sin(x)
+    qb.debug_print("y = {:.3f}, x = {:.2f}", y, x)
+    qb.debug_print("done")
+    return y * x
+
+
+LINES = ["x = 0.50", "y = 0.479, x = 0.50", "done"]
+HALF = qb.array(0.5)
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        chatty,
+        qb.jit(chatty),
+        qb.grad(chatty),
+        qb.jit(qb.value_and_grad(chatty)),
+        qb.grad(qb.grad(chatty)),
+        lambda x: qb.jvp(chatty, (x,), (1.0,)),
+        lambda x: qb.vjp(chatty, x)[1](1.0),
+        lambda x: qb.linearize(chatty, x)[1](1.0),
+        qb.grad(lambda v: chatty(v[0])),
+        qb.hessian(lambda v: chatty(v[0])),
+        qb.laplacian(lambda v: chatty(v[0])),
+        lambda x: qb.derivatives(chatty, qb.reshape(x, ()), 3),
+        qb.grad(qb.checkpoint(chatty)),
+    ],
+)
+def test_prints_once_in_order_under_every_transform(capfd, fun):
+    takes_vector = "<lambda>" in repr(fun) and repr(fun).startswith("<transformed")
+    assert printed(capfd, fun, qb.reshape(HALF, (1,)) if takes_vector else HALF) == LINES
+
+
+def test_vmap_prints_each_example(capfd):
+    points = qb.array([0.5, 1.0])
+    expected = ["x = 0.50", "x = 1.00", "y = 0.479, x = 0.50", "y = 0.841, x = 1.00", "done"]
+    assert printed(capfd, qb.vmap(chatty), points) == expected
+    assert printed(capfd, qb.jit(qb.vmap(qb.grad(chatty))), points) == expected
+
+    def shared(x, w):
+        qb.debug_print("{} {}", x, w)
+        qb.debug_print("{}", w)
+        return x * w
+
+    nested = qb.vmap(qb.vmap(shared, in_axes=(0, None)), in_axes=(None, 0))
+    lines = printed(capfd, nested, points, qb.array([2.0, 3.0]))
+    assert sorted(lines) == sorted(["0.5 2.0", "1.0 2.0", "0.5 3.0", "1.0 3.0", "2.0", "3.0"])
+
+
+def test_prints_values_of_every_kind(capfd):
+    def fun(x, n, flag):
+        qb.debug_print("{1} {0} {2}", n, flag, x)
+        return x
+
+    args = (qb.array([1.0, 2.0]), qb.array(3, dtype=qb.int64), qb.array(True))
+    assert printed(capfd, qb.jit(fun), *args) == [f"True 3 {args[0]}"]
+
+
+@pytest.mark.parametrize("derive", [lambda f: f, qb.grad, lambda f: qb.grad(lambda v: qb.sum(f(v)))])
+def test_prints_in_every_iteration(capfd, derive):
+    def body(i, c):
+        qb.debug_print("{}", i)
+        qb.debug_print("next")
+        return qb.sin(c)
+
+    fun = qb.jit(derive(lambda x: qb.fori_loop(0, 3, body, x)))
+    x = HALF if derive in (qb.grad,) else qb.array([0.5, 1.0])
+    assert printed(capfd, fun, x) == ["0", "next", "1", "next", "2", "next"]
+
+
+def test_prints_where_the_branch_is_taken_and_the_example_runs(capfd):
+    def taken(name):
+        def branch(x):
+            qb.debug_print(name + " {}", x)
+            return x
+
+        return branch
+
+    def choose(x):
+        return qb.cond(x > 1.0, taken("large"), taken("small"), x)
+
+    assert printed(capfd, qb.jit(choose), HALF) == ["small 0.5"]
+    assert sorted(printed(capfd, qb.vmap(choose), qb.array([0.5, 2.0, 0.25]))) == [
+        "large 2.0",
+        "small 0.25",
+        "small 0.5",
+    ]
+
+    def count(x):
+        return qb.while_loop(lambda c: c < 3.0, lambda c: taken("at")(c) + 1.0, x)
+
+    assert sorted(printed(capfd, qb.vmap(count), qb.array([1.0, 2.0]))) == ["at 1.0", "at 2.0", "at 2.0"]
+
+
+def test_prints_where_nothing_else_is_needed(capfd):
+    def fun(x):
+        qb.fori_loop(0, 2, lambda i, c: (qb.debug_print("{}", c), c + 1.0)[1], x)
+        return 2.0
+
+    assert printed(capfd, qb.jit(fun), HALF) == ["0.5", "1.5"]
+
+
+def test_wrong_formats_fail_where_they_are_written():
+    for fmt, error in (("{:.2f}", TypeError), ("{0} {1}", IndexError), ("{name}", KeyError), ("{", ValueError)):
+        with pytest.raises(error):
+            qb.jit(lambda x, fmt=fmt: qb.debug_print(fmt, x) or x)(X)
+    with pytest.raises(TypeError, match="debug_print: the first argument must be a format string, got TraceTensor"):
+        qb.jit(lambda x: qb.debug_print(x) or x)(X)
+
+
+def test_prints_from_threads(capfd):
+    fun = qb.jit(chatty)
+    fun(HALF)
+    capfd.readouterr()
+    threads = [threading.Thread(target=fun, args=(HALF,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(capfd.readouterr().out.split()) == sorted(" ".join(LINES * 8).split())
+
+
+def test_printing_does_not_change_results_or_sparsity(capfd):
+    assert qb.jit(chatty)(HALF).item() == qb.jit(lambda x: qb.sin(x) * x)(HALF).item()
+
+    def fun(x):
+        qb.debug_print("{}", x[0])
+        return qb.sum(x**2 * x[0])
+
+    capfd.readouterr()
+    matrix = qb.sparse_hessian(fun)(qb.array([1.0, 2.0, 3.0]))
+    assert matrix.rows.size == 7
+    assert capfd.readouterr().out.splitlines() == ["1.0"]
+    assert "print" in failure_text(capfd)
+
+
+def failure_text(capfd):
+    def fun(x):
+        qb.debug_print("print {}", x)
+        return qb.log(x)
+
+    assert failure(qb.jit(fun), qb.array(-1.0)).startswith("log")
+    return capfd.readouterr().out
