@@ -7,11 +7,16 @@
 
 /* ---- Kernels (execute.c) */
 
-/* `slots` are addresses of arrays, `registers` this kernel's part of the table of registers. */
-void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers);
+/* `slots` are addresses of arrays, `registers` this kernel's part of the first thread's table of registers; other threads' tables
+ * follow at a distance of `register_stride`. `partials`: qb_kernel_partial_size bytes. */
+void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers, int64_t register_stride,
+                   char *partials);
 
 /* Fills traversal, lanes and stack_size from the split and the reductions. */
 void qb_kernel_choose_traversal(qb_kernel *kernel);
+/* Cuts the lanes into chunks for threads, given about how long a lane takes; after the traversal is chosen. */
+void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds);
+int64_t qb_kernel_partial_size(const qb_kernel *kernel);
 
 /* ---- Loads (load.c) */
 
@@ -40,7 +45,9 @@ typedef struct qb_product {
     int32_t batch_rank;
     int64_t batch_count;
     const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
-    int method;                               /* chosen by qb_product_prepare */
+    int method;                               /* chosen by qb_product_prepare, like those that follow */
+    int64_t chunk_count, chunk_size; /* pieces of work for threads; examples of the batch, rows or columns in one */
+    enum { QB_SPLIT_BATCH, QB_SPLIT_ROWS, QB_SPLIT_COLUMNS } split;
     qb_product_loop loop;
 } qb_product;
 

@@ -1,8 +1,11 @@
 /* Products: BLAS where it pays, plain loops for small ones, integers, and layouts that BLAS does not take.
  *
  * Factors are read by strides, so that transposed and batched operands cost no copy. BLAS runs single-threaded: its
- * threads spin, and the order of its sums would depend on their number. */
+ * threads spin, and the order of its sums would depend on their number. Large products are cut into chunks for our own
+ * threads, always the same: by the batch, by rows or by columns of the result, never along a sum. */
 #include "cpu/cpu.h"
+
+#include "base/threads.h"
 
 #include "quabla_config.h"
 
@@ -45,18 +48,19 @@ bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t r
 
 /* ---- BLAS */
 
-static void run_gemm(const qb_product *d, const void *a, const void *b, void *c)
+/* m rows and n columns of the product; the layouts are those of the whole. */
+static void run_gemm(const qb_product *d, int m, int n, const void *a, const void *b, void *c)
 {
     layout la, lb;
     (void)find_layout(d->shape.m, d->shape.k, d->shape.a_m, d->shape.a_k, &la);
     (void)find_layout(d->shape.k, d->shape.n, d->shape.b_k, d->shape.b_n, &lb);
-    int m = (int)d->shape.m, n = (int)d->shape.n, k = (int)d->shape.k;
+    int k = (int)d->shape.k, ldc = (int)d->shape.n;
     int lda = (int)la.leading, ldb = (int)lb.leading;
     CBLAS_TRANSPOSE ta = la.transposed ? CblasTrans : CblasNoTrans, tb = lb.transposed ? CblasTrans : CblasNoTrans;
     if (d->dtype == QB_FLOAT64)
-        DGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, n);
+        DGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, ldc);
     else
-        SGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, c, n);
+        SGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, c, ldc);
 }
 
 /* matrix (rows x columns) times vector; the result is contiguous */
@@ -90,6 +94,8 @@ static void use_one_thread(void)
 /* Below this number of multiplications the call of BLAS costs more than the loop. */
 enum { LOOP_LIMIT = 150 };
 
+static void choose_chunks(qb_product *d);
+
 void qb_product_prepare(qb_product *dot)
 {
     layout unused;
@@ -106,6 +112,7 @@ void qb_product_prepare(qb_product *dot)
     else
         dot->method = METHOD_GEMM;
     dot->loop = qb_loops()->product[dot->dtype];
+    choose_chunks(dot);
     if (dot->method >= METHOD_GEMV)
         use_one_thread();
 }
@@ -122,18 +129,23 @@ static void run_one(const qb_product *d, const void *a, const void *b, void *c)
     case METHOD_ZERO: memset(c, 0, (size_t)(d->shape.m * d->shape.n) * qb_dtype_size(d->dtype)); break;
     case METHOD_LOOP: d->loop(&d->shape, a, b, c); break;
     case METHOD_GEMV: run_gemv(d, a, b, c); break;
-    default: run_gemm(d, a, b, c); break;
+    default: run_gemm(d, (int)d->shape.m, (int)d->shape.n, a, b, c); break;
     }
 }
 
-void qb_product_run(const qb_product *d, char *const *slots)
+/* Products first .. limit-1 of the batch. */
+static void run_batch(const qb_product *d, char *const *slots, int64_t first, int64_t limit)
 {
-    int64_t size = (int64_t)qb_dtype_size(d->dtype), index[QB_MAX_RANK] = {0};
-    if (d->shape.m == 0 || d->shape.n == 0)
-        return;
+    int64_t size = (int64_t)qb_dtype_size(d->dtype), index[QB_MAX_RANK] = {0}, rest = first;
     const char *a = slots[d->a] + d->a_offset * size, *b = slots[d->b] + d->b_offset * size;
-    char *c = slots[d->c];
-    for (int64_t i = 0; i < d->batch_count; i++, c += d->shape.m * d->shape.n * size) {
+    char *c = slots[d->c] + first * d->shape.m * d->shape.n * size;
+    for (int axis = d->batch_rank - 1; axis >= 0 && rest > 0; axis--) {
+        index[axis] = rest % d->batch[axis];
+        rest /= d->batch[axis];
+        a += d->a_batch[axis] * index[axis] * size;
+        b += d->b_batch[axis] * index[axis] * size;
+    }
+    for (int64_t i = first; i < limit; i++, c += d->shape.m * d->shape.n * size) {
         run_one(d, a, b, c);
         for (int axis = d->batch_rank - 1; axis >= 0; axis--) {
             a += d->a_batch[axis] * size;
@@ -145,4 +157,61 @@ void qb_product_run(const qb_product *d, char *const *slots)
             index[axis] = 0;
         }
     }
+}
+
+/* ---- Chunks */
+
+/* A chunk should keep a core busy for some tens of microseconds, and have rows enough for BLAS to reach its rate. */
+enum { CHUNK_MULTIPLICATIONS = 500000, ROWS_MULTIPLE = 32 };
+
+static void choose_chunks(qb_product *d)
+{
+    double each = (double)d->shape.m * (double)d->shape.n * (double)d->shape.k;
+    int64_t longer = d->shape.m >= d->shape.n ? d->shape.m : d->shape.n;
+    d->split = QB_SPLIT_BATCH;
+    d->chunk_count = 1;
+    d->chunk_size = d->batch_count;
+    if (each * (double)d->batch_count < 2 * CHUNK_MULTIPLICATIONS)
+        return;
+    if (d->batch_count > 1) {
+        double wanted = CHUNK_MULTIPLICATIONS / each;
+        d->chunk_size = wanted < 1 ? 1 : wanted > (double)d->batch_count ? d->batch_count : (int64_t)wanted;
+        d->chunk_count = (d->batch_count + d->chunk_size - 1) / d->chunk_size;
+    } else if (d->method == METHOD_GEMM) {
+        double wanted = CHUNK_MULTIPLICATIONS / (each / (double)longer) / ROWS_MULTIPLE;
+        d->split = d->shape.m >= d->shape.n ? QB_SPLIT_ROWS : QB_SPLIT_COLUMNS;
+        d->chunk_size = ROWS_MULTIPLE * (wanted < 1 ? 1 : wanted > (double)longer ? longer : (int64_t)wanted);
+        d->chunk_count = (longer + d->chunk_size - 1) / d->chunk_size;
+    }
+}
+
+typedef struct job {
+    const qb_product *product;
+    char *const *slots;
+} job;
+
+static void run_chunk(void *data, int64_t chunk, int worker)
+{
+    (void)worker;
+    const job *j = data;
+    const qb_product *d = j->product;
+    int64_t size = (int64_t)qb_dtype_size(d->dtype), first = chunk * d->chunk_size;
+    int64_t whole = d->split == QB_SPLIT_BATCH ? d->batch_count : d->split == QB_SPLIT_ROWS ? d->shape.m : d->shape.n;
+    int64_t count = d->chunk_size < whole - first ? d->chunk_size : whole - first;
+    const char *a = j->slots[d->a] + d->a_offset * size, *b = j->slots[d->b] + d->b_offset * size;
+    char *c = j->slots[d->c];
+    if (d->split == QB_SPLIT_BATCH)
+        run_batch(d, j->slots, first, first + count);
+    else if (d->split == QB_SPLIT_ROWS)
+        run_gemm(d, (int)count, (int)d->shape.n, a + first * d->shape.a_m * size, b, c + first * d->shape.n * size);
+    else
+        run_gemm(d, (int)d->shape.m, (int)count, a, b + first * d->shape.b_n * size, c + first * size);
+}
+
+void qb_product_run(const qb_product *d, char *const *slots)
+{
+    if (d->shape.m == 0 || d->shape.n == 0)
+        return;
+    job j = {d, slots};
+    qb_parallel(d->chunk_count, run_chunk, &j);
 }

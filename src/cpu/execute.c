@@ -3,8 +3,13 @@
  * A block's direct loads and stores are pointers into the arrays, so a block is bound by setting those pointers.
  * Reductions decide the order of blocks: see qb_traversal. Pieces are combined by a binary counter, as in summing
  * pairwise (Higham, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14, 1993): the error grows with
- * the logarithm of the number of terms, and the tree depends on the split only. */
+ * the logarithm of the number of terms, and the tree depends on the split only.
+ *
+ * A long kernel is cut into chunks for threads. A chunk of a long reduction is a complete subtree: an aligned 2^n pieces
+ * (or the rest), so that the chunks' values, combined by the same counter, give the same bits as one pass. */
 #include "cpu/cpu.h"
+
+#include "base/threads.h"
 
 #include <string.h>
 
@@ -76,9 +81,11 @@ static void push(const qb_kernel_reduction *red, char *stack, int64_t stride, in
         memcpy(stack, piece, width * qb_dtype_size(red->dtype));
 }
 
-static void finish(const qb_kernel_reduction *red, char *stack, int64_t stride, int64_t pieces, size_t width, char *out)
+/* `rest` is what came after the pieces of the stack, combined already; NULL: nothing. */
+static void finish(const qb_kernel_reduction *red, char *stack, int64_t stride, int64_t pieces, size_t width,
+                   char *rest, char *out)
 {
-    char *sum = NULL;
+    char *sum = rest;
     for (int level = 0; pieces >> level; level++) {
         char *here = stack + level * stride;
         if (!(pieces >> level & 1))
@@ -104,21 +111,42 @@ static char *result_at(const run *r, const qb_kernel_reduction *red, int64_t ind
     return r->slots[red->slot] + index * (int64_t)qb_dtype_size(red->dtype);
 }
 
-/* ---- Traversals */
+/* ---- Units of work, and running some: a block, a piece of a reduction, or a strip of columns */
 
-static void traverse_linear(const run *r)
+static int64_t quotient_up(int64_t a, int64_t b)
 {
-    const qb_kernel *kernel = r->kernel;
-    for (int64_t first = 0; first < kernel->count; first += kernel->lanes)
-        compute_block(r, first, smaller(kernel->lanes, kernel->count - first));
+    return (a + b - 1) / b;
 }
 
-static void traverse_short(const run *r)
+/* Of each group that is reduced over in pieces. */
+static int64_t pieces_of(const qb_kernel *kernel)
+{
+    int64_t rows = kernel->traversal == QB_TRAVERSE_COLUMNS ? kernel->lanes / kernel->inner : kernel->lanes;
+    return quotient_up(kernel->extent, rows);
+}
+
+static int64_t units_of(const qb_kernel *kernel)
+{
+    switch (kernel->traversal) {
+    case QB_TRAVERSE_LONG:
+    case QB_TRAVERSE_COLUMNS: return kernel->outer * pieces_of(kernel);
+    case QB_TRAVERSE_WIDE: return kernel->outer * quotient_up(kernel->inner, kernel->lanes);
+    default: return quotient_up(kernel->count, kernel->lanes);
+    }
+}
+
+static void run_linear(const run *r, int64_t first, int64_t limit)
+{
+    for (; first < limit; first += r->kernel->lanes)
+        compute_block(r, first, smaller(r->kernel->lanes, limit - first));
+}
+
+static void run_short(const run *r, int64_t first, int64_t limit)
 {
     const qb_kernel *kernel = r->kernel;
     int64_t group = kernel->extent * kernel->inner;
-    for (int64_t first = 0; first < kernel->count; first += kernel->lanes) {
-        int64_t count = smaller(kernel->lanes, kernel->count - first);
+    for (; first < limit; first += kernel->lanes) {
+        int64_t count = smaller(kernel->lanes, limit - first);
         compute_block(r, first, count);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
@@ -128,11 +156,11 @@ static void traverse_short(const run *r)
     }
 }
 
-static void traverse_rows(const run *r)
+static void run_rows(const run *r, int64_t first, int64_t limit)
 {
     const qb_kernel *kernel = r->kernel;
-    for (int64_t first = 0; first < kernel->count; first += kernel->lanes) {
-        int64_t count = smaller(kernel->lanes, kernel->count - first);
+    for (; first < limit; first += kernel->lanes) {
+        int64_t count = smaller(kernel->lanes, limit - first);
         compute_block(r, first, count);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
@@ -145,32 +173,43 @@ static void traverse_rows(const run *r)
     }
 }
 
-static void traverse_long(const run *r)
-{
-    const qb_kernel *kernel = r->kernel;
-    for (int64_t o = 0; o < kernel->outer; o++) {
-        int64_t pieces = 0;
-        for (int64_t e = 0; e < kernel->extent; e += kernel->lanes, pieces++) {
-            int64_t count = smaller(kernel->lanes, kernel->extent - e);
-            compute_block(r, o * kernel->extent + e, count);
-            for (int i = 0; i < kernel->reduction_count; i++) {
-                const qb_kernel_reduction *red = &kernel->reductions[i];
-                _Alignas(8) char piece[8];
-                red->reduce((size_t)count, piece, r->registers[red->source]);
-                push(red, r->registers[red->stack], 8, pieces, 1, piece);
-            }
-        }
-        for (int i = 0; i < kernel->reduction_count; i++) {
-            const qb_kernel_reduction *red = &kernel->reductions[i];
-            finish(red, r->registers[red->stack], 8, pieces, 1, result_at(r, red, o));
-        }
-    }
-}
-
 /* Bytes from one partial vector to the next. */
 static int64_t vector_stride(int64_t lanes)
 {
     return (lanes * 8 + VECTOR_ALIGNMENT - 1) / VECTOR_ALIGNMENT * VECTOR_ALIGNMENT;
+}
+
+/* Where the value of reduction i over some pieces goes. */
+typedef struct target {
+    const run *r;
+    int64_t index;  /* of the result, or */
+    char *partial;  /* the first reduction's place among partial results, where not NULL, */
+    int64_t stride; /* the others' this far apart */
+} target;
+
+static char *target_of(const target *t, int i)
+{
+    return t->partial ? t->partial + i * t->stride : result_at(t->r, &t->r->kernel->reductions[i], t->index);
+}
+
+/* Pieces first .. first+count-1 of group o. */
+static void reduce_long(const run *r, int64_t o, int64_t first, int64_t count, const target *out)
+{
+    const qb_kernel *kernel = r->kernel;
+    for (int64_t p = 0; p < count; p++) {
+        int64_t e = (first + p) * kernel->lanes, lanes = smaller(kernel->lanes, kernel->extent - e);
+        compute_block(r, o * kernel->extent + e, lanes);
+        for (int i = 0; i < kernel->reduction_count; i++) {
+            const qb_kernel_reduction *red = &kernel->reductions[i];
+            _Alignas(8) char piece[8];
+            red->reduce((size_t)lanes, piece, r->registers[red->source]);
+            push(red, r->registers[red->stack], 8, p, 1, piece);
+        }
+    }
+    for (int i = 0; i < kernel->reduction_count; i++) {
+        const qb_kernel_reduction *red = &kernel->reductions[i];
+        finish(red, r->registers[red->stack], 8, count, 1, NULL, target_of(out, i));
+    }
 }
 
 /* Combines the rows of a block by halving; the result is in `rows` itself (one row) or in `spare`. */
@@ -188,27 +227,40 @@ static char *halve(const qb_kernel_reduction *red, char *rows, char *spare, int6
     return rows;
 }
 
-static void traverse_columns(const run *r)
+static void reduce_columns(const run *r, int64_t o, int64_t first, int64_t count, const target *out)
 {
     const qb_kernel *kernel = r->kernel;
     int64_t rows = kernel->lanes / kernel->inner, inner = kernel->inner, stride = vector_stride(kernel->lanes);
-    for (int64_t o = 0; o < kernel->outer; o++) {
-        int64_t pieces = 0;
-        for (int64_t e = 0; e < kernel->extent; e += rows, pieces++) {
-            int64_t count = smaller(rows, kernel->extent - e);
-            compute_block(r, (o * kernel->extent + e) * inner, count * inner);
-            for (int i = 0; i < kernel->reduction_count; i++) {
-                const qb_kernel_reduction *red = &kernel->reductions[i];
-                char *spare = r->registers[red->stack];
-                char *piece = halve(red, r->registers[red->source], spare, count, inner);
-                push(red, spare + stride, stride, pieces, (size_t)inner, piece);
-            }
-        }
+    for (int64_t p = 0; p < count; p++) {
+        int64_t e = (first + p) * rows, here = smaller(rows, kernel->extent - e);
+        compute_block(r, (o * kernel->extent + e) * inner, here * inner);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
-            finish(red, r->registers[red->stack] + stride, stride, pieces, (size_t)inner, result_at(r, red, o * inner));
+            char *spare = r->registers[red->stack];
+            char *piece = halve(red, r->registers[red->source], spare, here, inner);
+            push(red, spare + stride, stride, p, (size_t)inner, piece);
         }
     }
+    for (int i = 0; i < kernel->reduction_count; i++) {
+        const qb_kernel_reduction *red = &kernel->reductions[i];
+        finish(red, r->registers[red->stack] + stride, stride, count, (size_t)inner, NULL, target_of(out, i));
+    }
+}
+
+static void reduce_pieces(const run *r, int64_t o, int64_t first, int64_t count, const target *out)
+{
+    if (r->kernel->traversal == QB_TRAVERSE_LONG)
+        reduce_long(r, o, first, count, out);
+    else
+        reduce_columns(r, o, first, count, out);
+}
+
+/* Whole groups o .. limit-1. */
+static void run_groups(const run *r, int64_t o, int64_t limit)
+{
+    int64_t width = r->kernel->traversal == QB_TRAVERSE_LONG ? 1 : r->kernel->inner;
+    for (; o < limit; o++)
+        reduce_pieces(r, o, 0, pieces_of(r->kernel), &(target){.r = r, .index = o * width});
 }
 
 /* The columns column .. column+count-1 of group o. */
@@ -233,20 +285,22 @@ static void reduce_strip(const run *r, int64_t o, int64_t column, int64_t count)
     }
     for (int i = 0; i < kernel->reduction_count; i++) {
         const qb_kernel_reduction *red = &kernel->reductions[i];
-        finish(red, r->registers[red->stack] + stride, stride, pieces, (size_t)count,
+        finish(red, r->registers[red->stack] + stride, stride, pieces, (size_t)count, NULL,
                result_at(r, red, o * kernel->inner + column));
     }
 }
 
-static void traverse_wide(const run *r)
+static void run_strips(const run *r, int64_t strip, int64_t limit)
 {
     const qb_kernel *kernel = r->kernel;
-    for (int64_t o = 0; o < kernel->outer; o++)
-        for (int64_t column = 0; column < kernel->inner; column += kernel->lanes)
-            reduce_strip(r, o, column, smaller(kernel->lanes, kernel->inner - column));
+    int64_t strips = quotient_up(kernel->inner, kernel->lanes);
+    for (; strip < limit; strip++) {
+        int64_t column = strip % strips * kernel->lanes;
+        reduce_strip(r, strip / strips, column, smaller(kernel->lanes, kernel->inner - column));
+    }
 }
 
-/* ---- Choice and entry */
+/* ---- Choice */
 
 void qb_kernel_choose_traversal(qb_kernel *kernel)
 {
@@ -276,7 +330,111 @@ void qb_kernel_choose_traversal(qb_kernel *kernel)
     kernel->stack_size = (kernel->stack_size + VECTOR_ALIGNMENT - 1) / VECTOR_ALIGNMENT * VECTOR_ALIGNMENT;
 }
 
-void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers)
+/* Nanoseconds that a chunk should take at least: some times what it costs to hand it to another thread. */
+enum { CHUNK_NANOSECONDS = 15000, WHOLE_GROUPS = 8 };
+
+void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds)
+{
+    bool in_pieces = kernel->traversal == QB_TRAVERSE_LONG || kernel->traversal == QB_TRAVERSE_COLUMNS;
+    int64_t units = kernel->count > 0 ? units_of(kernel) : 0;
+    kernel->chunk_count = 1;
+    kernel->chunk_units = units;
+    kernel->partial_stride = 0;
+    if (units < 2 || lane_nanoseconds * (double)kernel->count < 2 * CHUNK_NANOSECONDS)
+        return;
+    double wanted = CHUNK_NANOSECONDS / lane_nanoseconds / ((double)kernel->count / (double)units);
+    int64_t least = wanted < 1 ? 1 : wanted > (double)units ? units : (int64_t)wanted;
+    if (!in_pieces) {
+        kernel->chunk_units = least;
+        kernel->chunk_count = quotient_up(units, least);
+    } else if (kernel->outer >= WHOLE_GROUPS) { /* units are groups */
+        kernel->chunk_units = quotient_up(least, pieces_of(kernel));
+        kernel->chunk_count = quotient_up(kernel->outer, kernel->chunk_units);
+    } else { /* chunks of one group: their values wait to be combined */
+        int64_t pieces = 1;
+        while (pieces < least)
+            pieces *= 2;
+        kernel->chunk_units = pieces;
+        kernel->chunk_count = kernel->outer * quotient_up(pieces_of(kernel), pieces);
+        kernel->partial_stride = kernel->traversal == QB_TRAVERSE_LONG ? 8 : vector_stride(kernel->inner);
+    }
+}
+
+int64_t qb_kernel_partial_size(const qb_kernel *kernel)
+{
+    return kernel->chunk_count > 1 ? kernel->reduction_count * kernel->chunk_count * kernel->partial_stride : 0;
+}
+
+/* ---- Entry */
+
+static void run_chunk(const run *r, int64_t chunk, char *partials)
+{
+    const qb_kernel *kernel = r->kernel;
+    int64_t first = chunk * kernel->chunk_units, limit = first + kernel->chunk_units;
+    switch (kernel->traversal) {
+    case QB_TRAVERSE_LINEAR: run_linear(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
+    case QB_TRAVERSE_SHORT: run_short(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
+    case QB_TRAVERSE_ROWS: run_rows(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
+    case QB_TRAVERSE_WIDE: run_strips(r, first, smaller(limit, units_of(kernel))); break;
+    case QB_TRAVERSE_LONG:
+    case QB_TRAVERSE_COLUMNS:
+        if (kernel->chunk_count > 1 && kernel->partial_stride > 0) {
+            int64_t pieces = pieces_of(kernel), chunks = quotient_up(pieces, kernel->chunk_units);
+            first = chunk % chunks * kernel->chunk_units;
+            target out = {.r = r,
+                          .partial = partials + chunk * kernel->partial_stride,
+                          .stride = kernel->chunk_count * kernel->partial_stride};
+            reduce_pieces(r, chunk / chunks, first, smaller(kernel->chunk_units, pieces - first), &out);
+        } else {
+            run_groups(r, first, kernel->chunk_count > 1 ? smaller(limit, kernel->outer) : kernel->outer);
+        }
+        break;
+    }
+}
+
+/* The chunks' values into results: by the counter, as if there had been no chunks. */
+static void combine_chunks(const run *r, char *partials)
+{
+    const qb_kernel *kernel = r->kernel;
+    bool is_long = kernel->traversal == QB_TRAVERSE_LONG;
+    int64_t pieces = pieces_of(kernel), chunks = quotient_up(pieces, kernel->chunk_units);
+    int64_t whole = pieces / kernel->chunk_units, stride = is_long ? 8 : vector_stride(kernel->lanes);
+    int64_t width = is_long ? 1 : kernel->inner;
+    for (int i = 0; i < kernel->reduction_count; i++) {
+        const qb_kernel_reduction *red = &kernel->reductions[i];
+        char *stack = r->registers[red->stack] + (is_long ? 0 : stride);
+        char *value = partials + i * kernel->chunk_count * kernel->partial_stride;
+        for (int64_t o = 0; o < kernel->outer; o++) {
+            for (int64_t c = 0; c < whole; c++, value += kernel->partial_stride)
+                push(red, stack, stride, c, (size_t)width, value);
+            finish(red, stack, stride, whole, (size_t)width, chunks > whole ? value : NULL,
+                   result_at(r, red, o * width));
+            value += chunks > whole ? kernel->partial_stride : 0;
+        }
+    }
+}
+
+typedef struct job {
+    const qb_kernel *kernel;
+    char *const *slots;
+    char **registers;
+    int64_t register_stride;
+    char *partials;
+    bool filled[QB_MOST_THREADS];
+} job;
+
+static void run_job(void *data, int64_t chunk, int worker)
+{
+    job *j = data;
+    run r = {j->kernel, j->slots, j->registers + worker * j->register_stride};
+    if (!j->filled[worker])
+        fill_once(&r);
+    j->filled[worker] = true;
+    run_chunk(&r, chunk, j->partials);
+}
+
+void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers, int64_t register_stride,
+                   char *partials)
 {
     run r = {kernel, slots, registers};
     if (kernel->count == 0) {
@@ -286,13 +444,13 @@ void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers
         }
         return;
     }
-    fill_once(&r);
-    switch (kernel->traversal) {
-    case QB_TRAVERSE_LINEAR: traverse_linear(&r); break;
-    case QB_TRAVERSE_SHORT: traverse_short(&r); break;
-    case QB_TRAVERSE_ROWS: traverse_rows(&r); break;
-    case QB_TRAVERSE_LONG: traverse_long(&r); break;
-    case QB_TRAVERSE_COLUMNS: traverse_columns(&r); break;
-    case QB_TRAVERSE_WIDE: traverse_wide(&r); break;
+    if (kernel->chunk_count > 1) {
+        job j = {kernel, slots, registers, register_stride, partials, {false}};
+        qb_parallel(kernel->chunk_count, run_job, &j);
+        if (kernel->partial_stride > 0)
+            combine_chunks(&r, partials);
+        return;
     }
+    fill_once(&r);
+    run_chunk(&r, 0, NULL);
 }

@@ -473,9 +473,24 @@ static qb_status finish_kernel(emitter *e, const qb_kernel **out)
     plan->register_count += kernel->register_count;
     int64_t scratch = (int64_t)e->scratch_count * kernel->scratch_stride + e->reduction_count * kernel->stack_size;
     plan->scratch_size = plan->scratch_size > scratch ? plan->scratch_size : scratch;
+    int64_t partial = qb_kernel_partial_size(kernel);
+    plan->partial_size = plan->partial_size > partial ? plan->partial_size : partial;
+    plan->is_parallel = plan->is_parallel || kernel->chunk_count > 1;
     *kept = *kernel;
     *out = kept;
     return QB_OK;
+}
+
+/* About how long a lane takes: memory, and arithmetic by the operations that cost estimates count. */
+static double lane_nanoseconds(const emitter *e, const qb_unit *unit)
+{
+    double time = 0.1 * (e->load_count + e->store_count);
+    for (int32_t i = 0; i < unit->count; i++) {
+        const qb_plan_value *value = &e->plan->values[e->plan->members[unit->first + i]];
+        int flops = value->role == QB_ROLE_LANE && value->node ? value->node->op->element_flops : 1;
+        time += 0.12 * (flops > 1 ? flops : 1);
+    }
+    return time;
 }
 
 static qb_status emit_kernel(emitter *e, const qb_unit *unit, const qb_kernel **out)
@@ -493,6 +508,7 @@ static qb_status emit_kernel(emitter *e, const qb_unit *unit, const qb_kernel **
     e->kernel.reduction_count = e->reduction_count;
     qb_kernel_choose_traversal(&e->kernel);
     adapt_lanes(e);
+    qb_kernel_choose_chunks(&e->kernel, lane_nanoseconds(e, unit));
     place_registers(e);
     return finish_kernel(e, out);
 }

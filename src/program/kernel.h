@@ -121,6 +121,9 @@ typedef struct qb_kernel {
     int32_t once_count;     /* loads[0 .. once_count-1] are filled once a run */
     int32_t gather_count;   /* loads[once_count .. once_count+gather_count-1] are filled for every block */
     int64_t stack_size;     /* bytes for each reduction's stack */
+    int64_t chunk_count;    /* pieces of work for threads; 1: the caller's alone */
+    int64_t chunk_units;    /* blocks, strips, groups or pieces of one (see cpu/execute.c) in a chunk */
+    int64_t partial_stride; /* bytes between partial results of chunks; 0: chunks write results */
     const qb_binding *bindings;
 } qb_kernel;
 

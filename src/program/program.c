@@ -2,6 +2,7 @@
 #include "program/program.h"
 
 #include "base/allocate.h"
+#include "base/threads.h"
 #include "passes/pipeline.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ enum { ALIGNMENT = 64 };
 struct qb_frame {
     char **registers;
     void **addresses; /* of a call's operands and results */
+    char *partials;   /* of the chunks of a kernel */
     char *slots[];
 };
 
@@ -154,10 +156,13 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->arena_size = plan->arena_size;
     if ((program->flops = qb_graph_flops(graph)) < 0)
         return qb_fail_memory();
-    int64_t addresses = (int64_t)sizeof(qb_frame) +
-                        (program->slot_count + program->register_count + plan->address_count) * (int64_t)sizeof(char *);
-    program->scratch_offset = rounded(addresses);
-    program->arena_offset = rounded(program->scratch_offset + plan->scratch_size);
+    program->thread_count = plan->is_parallel ? qb_thread_count() : 1;
+    program->scratch_size = rounded(plan->scratch_size);
+    int64_t registers = program->register_count * program->thread_count;
+    int64_t addresses = program->slot_count + registers + plan->address_count;
+    program->scratch_offset = rounded((int64_t)sizeof(qb_frame) + addresses * (int64_t)sizeof(char *));
+    program->partial_offset = program->scratch_offset + program->scratch_size * program->thread_count;
+    program->arena_offset = rounded(program->partial_offset + plan->partial_size);
     program->frame_size = program->arena_offset + plan->arena_size;
     program->graph = qb_graph_retain(graph);
     return QB_OK;
@@ -243,7 +248,8 @@ qb_frame *qb_frame_set_up(const qb_program *program, char *memory)
 {
     qb_frame *frame = (qb_frame *)(void *)memory;
     frame->registers = frame->slots + program->slot_count;
-    frame->addresses = (void **)(frame->registers + program->register_count);
+    frame->addresses = (void **)(frame->registers + program->register_count * program->thread_count);
+    frame->partials = memory + program->partial_offset;
     for (int32_t i = 0; i < program->slot_count; i++) {
         const qb_slot *slot = &program->slots[i];
         if (slot->kind == QB_SLOT_CONSTANT)
@@ -252,9 +258,10 @@ qb_frame *qb_frame_set_up(const qb_program *program, char *memory)
             frame->slots[i] = memory + program->arena_offset + slot->offset;
     }
     for (int32_t i = 0; i < program->step_count; i++)
-        if (program->steps[i].kind == QB_STEP_KERNEL)
-            set_registers(program->steps[i].kernel, frame->registers + program->steps[i].kernel->first_register,
-                          memory + program->scratch_offset);
+        for (int32_t t = 0; program->steps[i].kind == QB_STEP_KERNEL && t < program->thread_count; t++)
+            set_registers(program->steps[i].kernel,
+                          frame->registers + t * program->register_count + program->steps[i].kernel->first_register,
+                          memory + program->scratch_offset + t * program->scratch_size);
     return frame;
 }
 
@@ -346,7 +353,8 @@ static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_st
     for (const qb_step *step = program->steps; step < end; step++) {
         switch (step->kind) {
         case QB_STEP_KERNEL:
-            qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register);
+            qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
+                          program->register_count, frame->partials);
             break;
         case QB_STEP_DOT: qb_product_run(step->dot, frame->slots); break;
         case QB_STEP_CALL: run_call(step->call, frame); break;

@@ -42,7 +42,8 @@ struct qb_program {
     int32_t copy_count;
     qb_region *regions;
     int64_t register_count;
-    int64_t scratch_offset, arena_offset, frame_size; /* bytes, in a frame */
+    int32_t thread_count; /* that may run a kernel: each has a table of registers, and scratch memory */
+    int64_t scratch_offset, scratch_size, partial_offset, arena_offset, frame_size; /* bytes, in a frame */
     int64_t arena_size;
     double flops; /* of the graph */
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];

@@ -1,0 +1,177 @@
+/* The pool of workers. */
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define RELAX() _mm_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+enum {
+    WAITS = 4000, /* turns that a worker looks for the next piece before it sleeps: some ten microseconds */
+    UNKNOWN = 0
+};
+
+typedef struct pool {
+    pthread_mutex_t owner; /* held by the caller whose work is being done */
+    pthread_mutex_t sleep; /* for the condition below */
+    pthread_cond_t wake;
+    _Atomic int64_t piece; /* counts pieces of work; a worker joins one that it has not seen */
+    _Atomic bool open;     /* whether the piece can be joined */
+    _Atomic int inside;    /* workers that have joined, or are about to find that they cannot */
+    _Atomic int sleepers;
+    _Atomic bool stop;
+    _Atomic int64_t next; /* chunk to be claimed */
+    int64_t chunks;
+    qb_chunk_work work;
+    void *data;
+    int started; /* workers; -1: none can be started */
+    pthread_t threads[QB_MOST_THREADS];
+} pool;
+
+static pool shared = {
+    .owner = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+static _Atomic int known_count = UNKNOWN;
+
+int qb_thread_count(void)
+{
+    int count = atomic_load_explicit(&known_count, memory_order_relaxed);
+    if (count != UNKNOWN)
+        return count;
+    const char *wanted = getenv("QUABLA_NUM_THREADS");
+    count = wanted ? atoi(wanted) : 0;
+#if defined(__linux__)
+    cpu_set_t set;
+    if (count <= 0 && sched_getaffinity(0, sizeof set, &set) == 0)
+        count = CPU_COUNT(&set);
+#endif
+    count = count < 1 ? 1 : count > QB_MOST_THREADS ? QB_MOST_THREADS : count;
+    atomic_store_explicit(&known_count, count, memory_order_relaxed);
+    return count;
+}
+
+static void work_on(pool *p, int worker)
+{
+    for (;;) {
+        int64_t chunk = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (chunk >= p->chunks)
+            return;
+        p->work(p->data, chunk, worker);
+    }
+}
+
+/* Waits for a piece other than `seen`; false when the pool ends. */
+static bool wait_for_piece(pool *p, int64_t seen)
+{
+    for (int turn = 0; turn < WAITS; turn++) {
+        if (atomic_load(&p->piece) != seen || atomic_load(&p->stop))
+            return !atomic_load(&p->stop);
+        RELAX();
+    }
+    (void)pthread_mutex_lock(&p->sleep);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->piece) == seen && !atomic_load(&p->stop))
+        (void)pthread_cond_wait(&p->wake, &p->sleep);
+    atomic_fetch_sub(&p->sleepers, 1);
+    (void)pthread_mutex_unlock(&p->sleep);
+    return !atomic_load(&p->stop);
+}
+
+static void *run_worker(void *argument)
+{
+    pool *p = &shared;
+    int worker = (int)(intptr_t)argument;
+    int64_t seen = 0;
+    while (wait_for_piece(p, seen)) {
+        atomic_fetch_add(&p->inside, 1);
+        seen = atomic_load(&p->piece);
+        if (atomic_load(&p->open))
+            work_on(p, worker);
+        atomic_fetch_sub(&p->inside, 1);
+    }
+    return NULL;
+}
+
+/* A child has none of its parent's threads. */
+static void forget_workers(void)
+{
+    shared = (pool){
+        .owner = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+}
+
+static void end_workers(void)
+{
+    pool *p = &shared;
+    if (p->started <= 0)
+        return;
+    atomic_store(&p->stop, true);
+    (void)pthread_mutex_lock(&p->sleep);
+    (void)pthread_cond_broadcast(&p->wake);
+    (void)pthread_mutex_unlock(&p->sleep);
+    for (int i = 0; i < p->started; i++)
+        (void)pthread_join(p->threads[i], NULL);
+    p->started = 0;
+}
+
+/* Starts the workers, once; the caller owns the pool. */
+static bool start_workers(pool *p)
+{
+    static atomic_flag prepared = ATOMIC_FLAG_INIT;
+    if (p->started != 0)
+        return p->started > 0;
+    if (!atomic_flag_test_and_set(&prepared)) {
+        (void)pthread_atfork(NULL, NULL, forget_workers);
+        (void)atexit(end_workers);
+    }
+    for (int i = 1; i < qb_thread_count(); i++) {
+        if (pthread_create(&p->threads[p->started], NULL, run_worker, (void *)(intptr_t)i) != 0)
+            break;
+        p->started++;
+    }
+    if (p->started == 0)
+        p->started = -1;
+    return p->started > 0;
+}
+
+static void work_together(pool *p, int64_t chunks, qb_chunk_work work, void *data)
+{
+    p->chunks = chunks;
+    p->work = work;
+    p->data = data;
+    atomic_store(&p->next, 0);
+    atomic_store(&p->open, true);
+    atomic_fetch_add(&p->piece, 1);
+    if (atomic_load(&p->sleepers) > 0) {
+        (void)pthread_mutex_lock(&p->sleep);
+        (void)pthread_cond_broadcast(&p->wake);
+        (void)pthread_mutex_unlock(&p->sleep);
+    }
+    work_on(p, 0);
+    atomic_store(&p->open, false);
+    for (int turn = 0; atomic_load(&p->inside) > 0; turn++) { /* each is in its last chunk */
+        RELAX();
+        if (turn > WAITS)
+            (void)sched_yield();
+    }
+}
+
+void qb_parallel(int64_t chunks, qb_chunk_work work, void *data)
+{
+    pool *p = &shared;
+    bool owns = chunks > 1 && qb_thread_count() > 1 && pthread_mutex_trylock(&p->owner) == 0;
+    if (owns && start_workers(p)) {
+        work_together(p, chunks, work, data);
+    } else {
+        for (int64_t chunk = 0; chunk < chunks; chunk++)
+            work(data, chunk, 0);
+    }
+    if (owns)
+        (void)pthread_mutex_unlock(&p->owner);
+}

@@ -1,0 +1,99 @@
+"""Worker threads: the same bits for any number of them, in forked children, and with many callers at once."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import quabla as qb
+
+PROGRAMS = """
+import hashlib
+import sys
+
+import numpy as np
+import quabla as qb
+
+random = np.random.default_rng(3)
+digest = hashlib.sha256()
+
+
+def show(*results):
+    for leaf in qb.tree.leaves(results):
+        digest.update(leaf.numpy().tobytes())
+
+
+for dtype in ("float64", "float32"):
+    def data(*shape):
+        return qb.array(random.normal(size=shape).astype(dtype))
+
+    x, row = data(1_000_003), data(300)
+    show(qb.tanh(x) * x, qb.sum(x), qb.sum(qb.sin(x) * x), qb.max(x), qb.mean(x))
+    for shape in ((7, 100_003), (100_003, 7), (3001, 300), (300, 3001), (20, 300, 170), (2, 400_001)):
+        m = data(*shape)
+        for axis in range(len(shape)):
+            show(qb.sum(qb.exp(-m * m), axis=axis), qb.max(m, axis=axis), qb.sum(m, axis=axis) + 1)
+    show(qb.transpose(data(1500, 1400)) + 1, data(1000, 300) + row)
+    show(data(700, 90) @ data(90, 500), data(64, 3000) @ data(3000, 64), data(33, 5) @ data(5, 100_000))
+    show(data(300, 40, 50) @ data(300, 50, 30), data(2000, 1500) @ data(1500))
+
+    def network(w, x):
+        return qb.sum(qb.tanh(qb.tanh(x @ w[0] + w[1]) @ w[2]) ** 2)
+
+    w = [data(50, 64), data(64), data(64, 33)]
+    show(qb.jit(qb.value_and_grad(network))(w, data(2000, 50)))
+    scanned = lambda x: qb.scan(lambda c, i: (qb.tanh(c) + 0.1 * qb.mean(c), None), x, length=3)[0]
+    show(qb.jit(qb.grad(lambda x: qb.sum(scanned(x))))(data(300_000)))
+print(digest.hexdigest())
+"""
+
+
+def digest(threads):
+    environment = {**os.environ, "QUABLA_NUM_THREADS": str(threads)}
+    done = subprocess.run([sys.executable, "-c", PROGRAMS], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    one = digest(1)
+    assert len(one) == 64
+    assert [digest(threads) for threads in (2, 3, 8)] == [one] * 3
+
+
+LARGE = qb.array(np.linspace(-3.0, 3.0, 400_000))
+program = qb.jit(qb.value_and_grad(lambda x: qb.sum(qb.tanh(x) * qb.cos(x))))
+
+
+def bits(result):
+    return hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in qb.tree.leaves(result))).hexdigest()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_workers_of_its_own():
+    expected = bits(program(LARGE))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(bits(program(LARGE)) == expected for _ in range(20)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bits(program(LARGE)) == expected
+
+
+def test_eight_callers_at_once():
+    expected, wrong = bits(program(LARGE)), []
+
+    def call():
+        for _ in range(30):
+            if bits(program(LARGE)) != expected:
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
