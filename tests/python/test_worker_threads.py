@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 PROGRAMS = """
