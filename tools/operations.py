@@ -49,6 +49,8 @@ def cpu(operation):
         return "reduction kernel, fused with its operand"
     if operation["name"] == "dot":
         return "loops, or BLAS"
+    if operation["name"] in ("loop", "switch", "checkpoint"):
+        return "steps of its own, in the same program"
     return "nothing to do"
 
 

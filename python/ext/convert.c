@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/tensor.h"
 #include "dlpack.h"
+#include "function.h"
 
 #include <math.h>
 #include <string.h>
@@ -449,6 +450,12 @@ static PyObject *make_array(PyObject *module, PyObject *const *args, Py_ssize_t 
     PyObject *object = argument[0];
     if (qbpy_is_trace_tensor(state, object))
         return convert_tracer(state, object, argument[1]);
+    if (qbpy_holds_tracer(state, object)) {
+        PyObject *stacked = qbpy_stack_items(state, object);
+        PyObject *array = stacked ? convert_tracer(state, stacked, argument[1]) : NULL;
+        Py_XDECREF(stacked);
+        return array;
+    }
     if (qbpy_optional_dtype(state, argument[1], &dtype) < 0)
         return NULL;
     bool is_tensor = qbpy_is_tensor(state, object);
@@ -489,7 +496,8 @@ PyDoc_STRVAR(
     "buffer protocol, __dlpack__ or __array__. Its memory is copied.\n"
     "dtype: of the result. By default floating and bool data keep theirs, Python floats give float64, bools bool_,\n"
     "and integers float64.\n\n"
-    "A traced array is returned as it is. TypeError for strings, objects and unsupported element types,\n"
+    "A traced array is returned as it is, and a list with traced arrays in it is one. TypeError for strings, objects "
+    "and unsupported element types,\n"
     "ValueError for ragged lists, byte-swapped data and numbers that do not fit the dtype.");
 PyDoc_STRVAR(asarray_doc, "asarray(obj, dtype=None)\n--\n\n"
                           "`obj` itself when it is a Tensor of that dtype, otherwise array(obj, dtype).");

@@ -266,9 +266,68 @@ static int check_integers(const qbpy_state *state, const qb_function *function, 
     return 0;
 }
 
+/* ---- Nested lists with tracers among their items */
+
+static bool is_sequence(PyObject *object)
+{
+    return PyList_Check(object) || PyTuple_Check(object);
+}
+
+static bool holds_tracer(qbpy_state *state, PyObject *sequence, int depth)
+{
+    bool found = false;
+    for (Py_ssize_t i = 0; depth < QB_MAX_RANK && !found && i < PySequence_Fast_GET_SIZE(sequence); i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(sequence, i);
+        found = qbpy_is_tracer(state, item) || (is_sequence(item) && holds_tracer(state, item, depth + 1));
+    }
+    return found;
+}
+
+bool qbpy_holds_tracer(qbpy_state *state, PyObject *object)
+{
+    return is_sequence(object) && holds_tracer(state, object, 0);
+}
+
+PyObject *qbpy_stack_items(qbpy_state *state, PyObject *sequence)
+{
+    const qb_attribute axis = qb_int(0);
+    PyObject *items = PySequence_List(sequence), *array = NULL;
+    bool complete = items != NULL;
+    for (Py_ssize_t i = 0; complete && i < PyList_GET_SIZE(items); i++) {
+        if (!is_sequence(PyList_GET_ITEM(items, i)))
+            continue;
+        PyObject *inner = qbpy_stack_items(state, PyList_GET_ITEM(items, i));
+        complete = inner && PyList_SetItem(items, i, inner) == 0;
+    }
+    if (complete)
+        array = qbpy_call_function(state, qbpy_operator.stack, &axis, (int)PyList_GET_SIZE(items),
+                                   PySequence_Fast_ITEMS(items));
+    Py_XDECREF(items);
+    return array;
+}
+
+/* The call with operand `place`, such a list, as one array. */
+static PyObject *call_with_stacked(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
+                                   int count, PyObject *const *operands, int place)
+{
+    PyObject **all = PyMem_Malloc((size_t)count * sizeof *all), *result = NULL;
+    PyObject *array = all ? qbpy_stack_items(state, operands[place]) : PyErr_NoMemory();
+    if (array) {
+        for (int i = 0; i < count; i++)
+            all[i] = i == place ? array : operands[i];
+        result = qbpy_call_function(state, function, parameters, count, all);
+    }
+    Py_XDECREF(array);
+    PyMem_Free(all);
+    return result;
+}
+
 PyObject *qbpy_call_function(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                              int operand_count, PyObject *const *operands)
 {
+    for (int i = 0; i < operand_count; i++)
+        if (operands[i] && qbpy_holds_tracer(state, operands[i]))
+            return call_with_stacked(state, function, parameters, operand_count, operands, i);
     if (check_integers(state, function, parameters, operand_count, operands) < 0)
         return NULL;
     bool beside_tensor = false;

@@ -76,6 +76,10 @@ typedef struct qbpy_operators {
 
 extern qbpy_operators qbpy_operator;
 
+/* function.c: whether the object is a list or tuple with a tracer in it, at any depth; and such a list as an array. */
+bool qbpy_holds_tracer(qbpy_state *state, PyObject *object);
+PyObject *qbpy_stack_items(qbpy_state *state, PyObject *sequence);
+
 /* sublists.c: einsum(a, [0, 1], b, [1, 2], [0, 2]), by a call of `einsum` with an equation. */
 PyObject *qbpy_einsum_of_sublists(PyObject *einsum, PyObject *const *args, Py_ssize_t nargs);
 

@@ -157,39 +157,10 @@ static bool is_sequence(PyObject *object)
     return PyList_Check(object) || PyTuple_Check(object);
 }
 
-static bool holds_tracer(qbpy_state *state, PyObject *sequence, int depth)
-{
-    bool found = false;
-    for (Py_ssize_t i = 0; depth < QB_MAX_RANK && !found && i < PySequence_Fast_GET_SIZE(sequence); i++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(sequence, i);
-        found = qbpy_is_tracer(state, item) || (is_sequence(item) && holds_tracer(state, item, depth + 1));
-    }
-    return found;
-}
-
-/* A nested list with tracers among its items, as an array of integers. */
-static PyObject *stack_items(qbpy_state *state, PyObject *sequence)
-{
-    const qb_attribute axis = qb_int(0);
-    PyObject *items = PySequence_List(sequence), *array = NULL;
-    bool complete = items != NULL;
-    for (Py_ssize_t i = 0; complete && i < PyList_GET_SIZE(items); i++) {
-        if (!is_sequence(PyList_GET_ITEM(items, i)))
-            continue;
-        PyObject *inner = stack_items(state, PyList_GET_ITEM(items, i));
-        complete = inner && PyList_SetItem(items, i, inner) == 0;
-    }
-    if (complete)
-        array = qbpy_call_function(state, qbpy_operator.stack, &axis, (int)PyList_GET_SIZE(items),
-                                   PySequence_Fast_ITEMS(items));
-    Py_XDECREF(items);
-    return array;
-}
-
 static int add_converted(qbpy_state *state, qbpy_index *index, PyObject *object)
 {
-    if (is_sequence(object) && holds_tracer(state, object, 0)) {
-        PyObject *array = stack_items(state, object);
+    if (qbpy_holds_tracer(state, object)) {
+        PyObject *array = qbpy_stack_items(state, object);
         int status = !array                         ? -1
                      : qbpy_is_tracer(state, array) ? add_tracer(state, index, array)
                                                     : add_tensor(state, index, qbpy_tensor_get(array));

@@ -11,6 +11,14 @@ from .transforms import Selected, arrays_of, check_argnums, decorator
 __all__ = ["derivatives", "jet", "laplacian"]
 
 
+MOST_ORDERS = 170  # k! is a float64 up to there
+
+
+def _check_order(order, name):
+    if order > MOST_ORDERS:
+        raise ValueError(f"{name}: orders go up to {MOST_ORDERS}, whose factorial is the last in float64; got {order}")
+
+
 def _from_derivatives(derivatives):
     """Derivatives along the path to Taylor coefficients: divided by k!; None stays None."""
     return [d if d is None or k < 2 else d / math.factorial(k) for k, d in enumerate(derivatives)]
@@ -67,13 +75,14 @@ def jet(fun, primals, series):
     Returns:
         (out, [out', out'', ...]): value and the n derivatives of fun along the path, each with the structure of out.
 
-    The cost is O(n^2) evaluations of fun at the most, against O(2^n) for nested derivatives.
+    The cost is O(n^2) evaluations of fun at the most, against O(2^n) for nested derivatives. n is at most 170.
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(series, (tuple, list)) or len(primals) != len(series):
         raise TypeError("jet: primals and series must be tuples with one entry for each argument of the function")
     lengths = {len(terms) for terms in series}
     if len(lengths) != 1:
         raise ValueError(f"jet: the series must all have one length, got {sorted(lengths)}")
+    _check_order(max(lengths), "jet")
     run = Transform(fun, _jet_impl, build, cache_for(fun, "jet"), number_argnums=(0, 1))
     return run(tuple(primals), tuple(list(terms) for terms in series))
 
@@ -99,6 +108,7 @@ def derivatives(fun, x, order):
     """
     if isinstance(order, bool) or not isinstance(order, int) or order < 0:
         raise ValueError(f"derivatives: order must be an int of at least 0, got {order!r}")
+    _check_order(order, "derivatives")
     impl = functools.partial(_derivatives_impl, order=order)
     return Transform(fun, impl, build, cache_for(fun, ("derivatives", order)), number_argnums=(0,))(x)
 

@@ -17,6 +17,13 @@ static qb_status check_integer_exponent(const qb_call *call, qb_value exponent)
                    number);
 }
 
+/* x^2.0: C's pow, unless x has a root that the square undoes. */
+static qb_value square_as_power(qb_graph *g, qb_value x, qb_value two)
+{
+    qb_value square = qb_square_of_root(g, x);
+    return square == QB_NONE ? qb_pow(g, x, two) : square;
+}
+
 qb_status qb_build_elementwise(qb_call *call)
 {
     const qb_function *function = call->function;
@@ -27,8 +34,12 @@ qb_status qb_build_elementwise(qb_call *call)
         QB_TRY(qb_take_pair(call, function->takes, &operands[0], &operands[1]));
     if (function->primitive == &qb_op_pow)
         QB_TRY(check_integer_exponent(call, operands[1]));
+    double exponent;
     if (function->primitive == &qb_op_mul)
         call->result = qb_product(call->graph, operands[0], operands[1]);
+    else if (function->primitive == &qb_op_pow && operands[1] >= 0 &&
+             qb_splat_number(call->graph, operands[1], &exponent) && exponent == 2)
+        call->result = square_as_power(call->graph, operands[0], operands[1]);
     else
         call->result = qb_emit(call->graph, function->primitive, function->primitive->arity, operands, NULL);
     if (function->takes == QB_TAKES_ANY || function->takes == QB_TAKES_TESTABLE)
@@ -36,49 +47,11 @@ qb_status qb_build_elementwise(qb_call *call)
     return QB_OK;
 }
 
-/* ---- Powers. The square of a root of a sum of squares is that sum, before any derivative is taken: the Hessian of a
- * radial function at its centre would otherwise be lost to the convention that the root's derivatives are 0 there. */
-
-/* How far below a square its root is looked for. */
-enum { ROOT_DEPTH = 4 };
-
-static bool is_sum_of_squares(const qb_graph *g, qb_value x, int depth)
-{
-    const qb_node *node = qb_node_of(g, x);
-    if (depth == 0)
-        return false;
-    if (node->op == &qb_op_mul)
-        return qb_operand(g, node, 0) == qb_operand(g, node, 1);
-    bool passes = node->op == &qb_op_reduce_sum || node->op == &qb_op_reshape || node->op == &qb_op_add;
-    for (int i = 0; passes && i < node->operand_count; i++)
-        passes = is_sum_of_squares(g, qb_operand(g, node, i), depth - 1);
-    return passes;
-}
-
-/* x^2 without the root in it; QB_NONE where there is none. A norm is a scale times a root. */
-static qb_value square_of_root(qb_graph *g, qb_value x, int depth)
-{
-    if (x < 0 || depth == 0)
-        return QB_NONE;
-    qb_node node = *qb_node_of(g, x);
-    qb_value a = node.operand_count > 0 ? qb_operand(g, &node, 0) : QB_NONE;
-    if (node.op == &qb_op_sqrt)
-        return is_sum_of_squares(g, a, ROOT_DEPTH) ? a : QB_NONE;
-    if (node.op == &qb_op_reshape) {
-        qb_value square = square_of_root(g, a, depth - 1);
-        return square == QB_NONE ? QB_NONE : qb_reshape(g, square, g->values[x].rank, g->values[x].shape);
-    }
-    for (int i = 0; node.op == &qb_op_mul && i < 2; i++) {
-        qb_value scale = qb_operand(g, &node, 1 - i), square = square_of_root(g, qb_operand(g, &node, i), depth - 1);
-        if (square != QB_NONE)
-            return qb_mul(g, qb_mul(g, scale, scale), square);
-    }
-    return QB_NONE;
-}
+/* ---- Powers */
 
 qb_value qb_product(qb_graph *graph, qb_value a, qb_value b)
 {
-    qb_value square = a == b ? square_of_root(graph, a, ROOT_DEPTH) : QB_NONE;
+    qb_value square = a == b ? qb_square_of_root(graph, a) : QB_NONE;
     return square == QB_NONE ? qb_mul(graph, a, b) : square;
 }
 

@@ -97,6 +97,8 @@ qb_value qb_part(qb_graph *graph, qb_value value, const qb_type *type, int64_t a
 
 /* ---- arithmetic.c */
 
+/* radial.c: x * x where x has a root in it that the square undoes, such as that of a sum of squares; else QB_NONE. */
+qb_value qb_square_of_root(qb_graph *graph, qb_value x);
 /* a * b; a square of a root of a sum of squares is that sum. */
 qb_value qb_product(qb_graph *graph, qb_value a, qb_value b);
 /* x^n by repeated squaring; x^0 is 1 everywhere. */

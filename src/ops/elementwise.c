@@ -62,6 +62,7 @@ static qb_status infer_row(const qb_inference *in, domain operands, bool to_bool
 #define MUL(x, y)       qb_mul(g, x, y)
 #define DIV(x, y)       qb_div(g, x, y)
 #define SQRT(x)         qb_sqrt(g, x)
+#define ROOT(x)         qb_root(g, x)
 #define EXP(x)          qb_exp(g, x)
 #define SIN(x)          qb_sin(g, x)
 #define COS(x)          qb_cos(g, x)
@@ -99,6 +100,15 @@ static qb_value pow_by_exponent(qb_graph *g, qb_value x, qb_value p, qb_value y)
     qb_value zero = qb_splat_like(g, x, 0), one = qb_splat_like(g, x, 1);
     qb_value outside = qb_less_equal(g, x, zero);
     return qb_select(g, outside, zero, qb_mul(g, y, qb_log(g, qb_select(g, outside, one, x))));
+}
+
+/* sqrt(x - 1) sqrt(x + 1) under one root, so that no order of its derivative at 1 is inf - inf; beyond 2^28, where the
+ * square of x might overflow, that is x. */
+static qb_value arccosh_cofactor(qb_graph *g, qb_value x)
+{
+    qb_value one = qb_splat_like(g, x, 1), far = qb_less(g, qb_splat_like(g, x, 0x1p28), x);
+    qb_value near = qb_select(g, far, qb_splat_like(g, x, 2), x);
+    return qb_select(g, far, x, qb_root(g, qb_mul(g, qb_sub(g, near, one), qb_add(g, near, one))));
 }
 
 /* a / (a^2 + b^2), formed after dividing by |a| + |b|, so that no square overflows or vanishes; 0 at the origin and at infinity. */

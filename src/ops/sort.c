@@ -67,7 +67,7 @@ typedef struct entry {
     int64_t place;
 } entry;
 
-/* insertion_sort, and radix_sort by bytes of the keys, last byte first (Knuth, TAOCP 3, 5.2.5): each pass is stable,
+/* insertion_sort, and radix_sort by the `width` low bytes of the keys, last byte first (Knuth, TAOCP 3, 5.2.5): each pass is stable,
  * and bytes that all keys share need none. That returns where the sorted entries are: in `entries` or in `spare`. */
 #define SORTING(T, KEY)                                                                                                \
     static void insertion_sort_##T(T *entries, int64_t n)                                                              \
@@ -80,13 +80,13 @@ typedef struct entry {
             entries[k] = moving;                                                                                       \
         }                                                                                                              \
     }                                                                                                                  \
-    static T *radix_sort_##T(T *entries, T *spare, int64_t n)                                                          \
+    static T *radix_sort_##T(T *entries, T *spare, int64_t n, int width)                                               \
     {                                                                                                                  \
         int64_t count[8][256] = {{0}};                                                                                 \
         for (int64_t i = 0; i < n; i++)                                                                                \
-            for (int byte = 0; byte < 8; byte++)                                                                       \
+            for (int byte = 0; byte < width; byte++)                                                                   \
                 count[byte][KEY(entries[i]) >> (8 * byte) & 255]++;                                                    \
-        for (int byte = 0; byte < 8; byte++) {                                                                         \
+        for (int byte = 0; byte < width; byte++) {                                                                     \
             int64_t *start = count[byte], next = 0;                                                                    \
             if (start[KEY(entries[0]) >> (8 * byte) & 255] == n)                                                       \
                 continue;                                                                                              \
@@ -164,7 +164,7 @@ static void sort_run(const run *r, entry *entries)
     if (r->n <= FEW)
         insertion_sort_entry(entries, r->n);
     else
-        sorted = radix_sort_entry(entries, entries + r->n, r->n);
+        sorted = radix_sort_entry(entries, entries + r->n, r->n, (int)qb_dtype_size(r->dtype));
     for (int64_t i = 0; i < r->n; i++)
         r->order[i * r->stride] = sorted[i].place;
 }
@@ -326,7 +326,7 @@ static void sort_elements(qb_dtype dtype, char *elements, int64_t step, int64_t 
     if (n <= FEW)
         insertion_sort_uint64_t(keys, n);
     else
-        sorted = radix_sort_uint64_t(keys, keys + n, n);
+        sorted = radix_sort_uint64_t(keys, keys + n, n, (int)qb_dtype_size(dtype));
     keep_order_of_zeros(dtype, elements, step, n, sorted);
     for (int64_t i = 0; i < n; i++)
         element_of(dtype, sorted[i], elements + i * step);

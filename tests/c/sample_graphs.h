@@ -466,7 +466,7 @@ static inline bool elementwise_sample(int index, bool negative, sample *s)
         {"bit_or", NULL, NULL, {0.3, 0.7}, {0.5, 0.9}},  {"bit_xor", NULL, NULL, {0.3, 0.7}, {0.5, 0.9}},
         {"round", NULL, NULL, {0.6, 0.6}, {0.9, 0.9}},   {"arccosh", NULL, NULL, {1.2, 1.2}, {1.9, 1.9}},
     };
-    static const char *const positive_only[] = {"sqrt", "log", "log2", "log10", "log1p", "pow", "arccosh"};
+    static const char *const positive_only[] = {"sqrt", "root", "log", "log2", "log10", "log1p", "pow", "arccosh"};
     const qb_op *op = qb_ops[index];
     if (!(op->flags & QB_OP_ELEMENTWISE) || op->arity > 2 || op->attribute_count > 0 || op == &qb_op_stop_gradient ||
         op == &qb_op_polygamma)

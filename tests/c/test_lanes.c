@@ -137,7 +137,8 @@ static double reference_floor_divide(double a, double b)
         case QB_LANE_ceil: r->member = ceil##suffix(x); return true;                                                   \
         case QB_LANE_round: r->member = nearbyint##suffix(x); return true;                                             \
         case QB_LANE_trunc: r->member = trunc##suffix(x); return true;                                                 \
-        case QB_LANE_sqrt: r->member = sqrt##suffix(x); return true;                                                   \
+        case QB_LANE_sqrt:                                                                                             \
+        case QB_LANE_root: r->member = sqrt##suffix(x); return true;                                                   \
         case QB_LANE_isnan: r->b = TRUTH(isnan(x)); return true;                                                       \
         case QB_LANE_isinf: r->b = TRUTH(isinf(x)); return true;                                                       \
         case QB_LANE_isfinite: r->b = TRUTH(isfinite(x)); return true;                                                 \

@@ -481,8 +481,9 @@ def test_traced_arrays():
         assert qb.asarray(x, dtype="float32").dtype is qb.float32
         for like in (qb.ones_like(x), qb.full_like(x, 3)):
             assert (like.shape, like.dtype) == ((2, 3), qb.float64)
-        with pytest.raises(qb.TracerError, match=r"element \[1\] is a traced array.*quabla\.stack"):
-            qb.array([qb.zeros((2, 3)), x])
+        assert qb.array([qb.zeros((2, 3)), x]).shape == (2, 2, 3)
+        with pytest.raises(qb.TracerError, match=r"element \[0\] is a traced array.*quabla\.stack"):
+            qb.full((1, 2, 3), [x])
         with pytest.raises(qb.TracerError, match="no value"):
             qb.linspace(x, 1, 5)
         with pytest.raises(TypeError):

@@ -387,3 +387,33 @@ def test_messages_name_function_and_shapes():
 )
 def test_hessian_of_a_radial_function_at_its_centre(radial):
     np.testing.assert_allclose(qb.hessian(radial)(qb.zeros(2)), 2 * np.eye(2), atol=1e-15)
+
+
+# --- lists with traced arrays in them
+
+
+def test_lists_of_traced_arrays_are_arrays():
+    """A list means the same whether its items are traced or not."""
+    x, i = qb.array([1.0, 2.0, 3.0]), qb.array(2, dtype="int64")
+    for call in (
+        lambda x, i: qb.array([x[0], x[1] * x[2]]),
+        lambda x, i: qb.asarray([[x[0], 2], (x[1], qb.ones(()))], dtype="float32"),
+        lambda x, i: qb.sum([x[0], 1.0]),
+        lambda x, i: x - [x[0], 1, 2.0],
+        lambda x, i: [x[0], 1.0, 2.0] @ x,
+        lambda x, i: qb.concat([[x[0], 1.0], x]),
+        lambda x, i: qb.take(x, [i, 0]),
+        lambda x, i: qb.array([x, [4.0, 5.0, 6.0]]),
+        lambda x, i: qb.interp(0.5, [0.0, 1.0], [x[0], x[1]]),
+    ):
+        expected, got = call(x, i), qb.jit(call)(x, i)
+        assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
+    gradient = qb.grad(lambda x: qb.sum(qb.array([x[0] * x[1], x[2] ** 2]) ** 2))(x)
+    np.testing.assert_allclose(gradient, [8.0, 4.0, 108.0], rtol=1e-15)
+    for wrong, error, words in (
+        (lambda x: qb.array([x[0], [1.0, 2.0]]), ValueError, r"shape \(\) and array 1 has shape \(2,\)"),
+        (lambda x: qb.array([x[0], "a"]), TypeError, "a string is not a number"),
+        (lambda x: qb.array([x[0], x.astype("float32")[0]]), ValueError, "astype"),
+    ):
+        with pytest.raises(error, match=words):
+            qb.jit(wrong)(x)

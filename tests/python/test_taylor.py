@@ -169,6 +169,10 @@ def test_errors():
         qb.derivatives(qb.sin, qb.ones(3), 2)
     with pytest.raises(ValueError, match="order"):
         qb.derivatives(qb.sin, 0.0, -1)
+    with pytest.raises(ValueError, match="derivatives: orders go up to 170.*got 171"):
+        qb.derivatives(qb.exp, 0.5, 171)
+    with pytest.raises(ValueError, match="jet: orders go up to 170.*got 171"):
+        qb.jet(qb.exp, (0.5,), ([1.0] + [0.0] * 170,))
     with pytest.raises(ValueError, match="one length"):
         qb.jet(lambda x, y: x * y, (1.0, 2.0), ([1.0], [1.0, 0.0]))
     with pytest.raises(ValueError, match="shape"):
