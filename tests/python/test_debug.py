@@ -1,7 +1,9 @@
 """Lines of the user's file in texts and tracebacks, and where numbers that are not finite come from."""
 
+import copy
 import inspect
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -180,6 +182,35 @@ def test_traceback_shows_the_frames_of_the_user_only():
         assert found[-1] == (__file__, line_of(wrong, "@"))
     found = frames(qb.grad(lambda x: x), qb.ones((3,)))  # an error of the transform itself: where it was called
     assert {file for file, _ in found} == {__file__}
+
+
+def test_errors_of_the_package_itself_end_where_it_was_called():
+    pull = qb.vjp(lambda x: x, X)[1]
+    calls = [
+        lambda: qb.jvp(lambda x: x, (X,), ()),
+        lambda: qb.vjp(wrong, X),
+        lambda: pull(1.0),
+        lambda: qb.linearize(lambda x: x, X)[1](1.0),
+        lambda: qb.grad(3),
+        lambda: qb.jit(lambda x: x, static_argnums="x"),
+        lambda: qb.derivatives(lambda x: x, X, 2),
+        lambda: qb.scan(lambda c, i: c, X, length=2),
+        lambda: qb.debug_print(X),
+        lambda: qb.hessian(lambda x: x)(X),
+    ]
+    for call in calls:
+        assert {file for file, _ in frames(call)} == {__file__}
+
+
+def test_public_functions_are_functions_in_every_respect():
+    assert str(inspect.signature(qb.vjp)) == "(fun, *primals, has_aux=False)"
+    assert str(inspect.signature(qb.grad)) == "(fun, argnums=0, has_aux=False)"
+    for fun in (qb.vjp, qb.grad, qb.scan, qb.jet, qb.debug_print):
+        assert pickle.loads(pickle.dumps(fun)) is fun
+        assert copy.deepcopy(fun) is fun
+        assert fun.__doc__ and fun.__module__.startswith("quabla.")
+        assert repr(fun).startswith(f"<function {fun.__name__} at")
+    assert "public" not in dir(qb)
 
 
 def test_full_tracebacks_on_request():
