@@ -52,9 +52,10 @@ static qb_status poll_signals(void *unused)
 /* What the other modules of the package alone use; the functions on trees are public as quabla.tree. */
 static bool is_internal(const char *name)
 {
-    static const char *const internal[] = {"Cache",      "Graph",      "Transform",      "TreeDef",    "check_device",
-                                           "checkpoint", "custom_end", "custom_jvp",     "custom_vjp", "loop",
-                                           "operations", "record",     "set_debug_nans", "switch",     "version"};
+    static const char *const internal[] = {"Cache",          "Graph",      "Transform",  "TreeDef",    "check_device",
+                                           "checkpoint",     "compress",   "custom_end", "custom_jvp", "custom_vjp",
+                                           "loop",           "operations", "public",     "record",     "record_print",
+                                           "set_debug_nans", "switch",     "version"};
     for (size_t i = 0; i < sizeof internal / sizeof *internal; i++)
         if (strcmp(name, internal[i]) == 0)
             return true;
@@ -90,8 +91,9 @@ static int module_exec(PyObject *module)
     if (qbpy_dtype_install(module) < 0 || qbpy_tensor_install(module) < 0 || qbpy_convert_install(module) < 0 ||
         qbpy_tree_install(module) < 0)
         return -1;
-    if (qbpy_source_install(module) < 0 || qbpy_debug_install(module) < 0 || qbpy_trace_install(module) < 0 ||
-        qbpy_install_functions(module) < 0 || qbpy_at_install(module) < 0 || qbpy_transform_install(module) < 0)
+    if (qbpy_source_install(module) < 0 || qbpy_debug_install(module) < 0 || qbpy_boundary_install(module) < 0 ||
+        qbpy_trace_install(module) < 0 || qbpy_install_functions(module) < 0 || qbpy_at_install(module) < 0 ||
+        qbpy_transform_install(module) < 0)
         return -1;
     return add_public_names(module);
 }

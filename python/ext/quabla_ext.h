@@ -33,7 +33,8 @@
     X(at_index_type)                                                                                                   \
     X(method_type)                                                                                                     \
     X(transform_type)                                                                                                  \
-    X(cache_type)
+    X(cache_type)                                                                                                      \
+    X(boundary_type)
 
 /* Exceptions (from quabla/errors.py), registries, and interned strings (str_*, text given in module.c). */
 #define QBPY_STATE_OBJECTS(X)                                                                                          \
@@ -171,11 +172,12 @@ int qbpy_tensor_install(PyObject *module);  /* tensor.c: Tensor */
 int qbpy_convert_install(PyObject *module); /* convert.c: array, asarray, zeros ... */
 int qbpy_tree_install(PyObject *module);    /* tree.c: TreeDef, tree_flatten ... */
 int qbpy_install_functions(
-    PyObject *module);                     /* function.c: the functions of functions.def, and the methods of arrays */
-int qbpy_at_install(PyObject *module);     /* at.c: what x.at is */
-int qbpy_source_install(PyObject *module); /* source.c */
-int qbpy_debug_install(PyObject *module);  /* debug.c */
-int qbpy_trace_install(PyObject *module);  /* trace.c */
+    PyObject *module);                       /* function.c: the functions of functions.def, and the methods of arrays */
+int qbpy_at_install(PyObject *module);       /* at.c: what x.at is */
+int qbpy_source_install(PyObject *module);   /* source.c */
+int qbpy_boundary_install(PyObject *module); /* boundary.c: public */
+int qbpy_debug_install(PyObject *module);    /* debug.c */
+int qbpy_trace_install(PyObject *module);    /* trace.c */
 int qbpy_transform_install(PyObject *module); /* transform.c */
 
 /* repr.c: the text of a Tensor. */

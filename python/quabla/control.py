@@ -431,6 +431,7 @@ def _scan_impl(f, args, kwargs, *, reverse, unroll, checkpoint):
     return body.finish(carry), body.y_tree.unflatten(weakened(ys, body.y_weak))
 
 
+@_core.public
 def scan(f, init, *, length=None, xs=None, operands=(), reverse=False, unroll=False, checkpoint=None):
     """Repeats a function that carries a state along and leaves a result at every iteration.
 
@@ -528,6 +529,7 @@ def _fori_impl(body_fun, args, kwargs, *, unroll, checkpoint):
     return body.finish(carry)
 
 
+@_core.public
 def fori_loop(lower, upper, body_fun, init, *, operands=(), unroll=False, checkpoint=None, max_steps=None):
     """Repeats carry = body_fun(i, carry, *operands) for i from lower to upper - 1.
 
@@ -596,6 +598,7 @@ def _while_impl(body_fun, args, kwargs, *, cond_fun):
 _LEAF = _core.tree_structure(0)
 
 
+@_core.public
 def while_loop(cond_fun, body_fun, init, *, operands=(), max_steps=None):
     """Repeats carry = body_fun(carry, *operands) while cond_fun(carry, *operands) holds.
 
@@ -676,6 +679,7 @@ def _branch(index, branches, names, operands, name):
     return staged[0].out_tree.unflatten(weakened(results, [type_.weak for type_ in types]))
 
 
+@_core.public
 def cond(pred, true_fun, false_fun, *operands):
     """true_fun(*operands) where pred holds, false_fun(*operands) otherwise; only that one is computed.
 
@@ -710,6 +714,7 @@ def cond(pred, true_fun, false_fun, *operands):
     return _branch(index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, "cond")
 
 
+@_core.public
 def switch(index, branches, *operands):
     """branches[index](*operands); only that one is computed.
 

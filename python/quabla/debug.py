@@ -34,6 +34,7 @@ class debug_nans(contextlib.ContextDecorator):
         return False
 
 
+@_core.public
 def debug_print(fmt, /, *arrays):
     """Prints arrays, by Python's format syntax, whenever the function that is being traced runs.
 

@@ -63,6 +63,7 @@ def _jet_impl(fun, args, kwargs):
     return primal_out, series_out
 
 
+@_core.public
 def jet(fun, primals, series):
     """Derivatives of fun along a path, to any order, in one forward pass.
 
@@ -100,6 +101,7 @@ def _derivatives_impl(fun, args, kwargs, *, order):
     return tuple(staged.out_tree.unflatten([row[k] for row in out]) for k in range(order + 1))
 
 
+@_core.public
 def derivatives(fun, x, order):
     """(f(x), f'(x), ..., f^(order)(x)) of a function of one scalar; fun may return any pytree of arrays.
 

@@ -40,6 +40,7 @@ __all__ = [
 def decorator(transform):
     """Lets a transform that is called with keywords only return a decorator."""
 
+    @_core.public
     @functools.wraps(transform)
     def wrapper(fun=None, /, *args, **kwargs):
         if fun is None and not args:
@@ -264,6 +265,7 @@ def _jvp_impl(fun, args, kwargs, *, has_aux):
     return (out, tangent_out, staged.aux_tree.unflatten(outputs[count:])) if has_aux else (out, tangent_out)
 
 
+@_core.public
 def jvp(fun, primals, tangents, has_aux=False):
     """Forward mode: the value of fun at the primals, and its derivative along the tangents.
 
@@ -330,6 +332,7 @@ def _linearized(fun, primals, has_aux, name, mode):
     return staged, split, split.run("early", leaves + staged.captures), leaves, treedef
 
 
+@_core.public
 def vjp(fun, *primals, has_aux=False):
     """Reverse mode: the value of fun at the primals, and the function that pulls cotangents back.
 
@@ -346,6 +349,7 @@ def vjp(fun, *primals, has_aux=False):
     aux_leaves = results[count : split.early_outputs]
     positions = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
 
+    @_core.public
     def vjp_fun(ct):
         cotangents = [c for c in _match_leaves(ct, out_leaves, staged.out_tree, "cotangent", "vjp") if c is not None]
         cotangents += [_core.zeros(a.shape, a.dtype) for a in aux_leaves if _is_floating(a)]
@@ -356,6 +360,7 @@ def vjp(fun, *primals, has_aux=False):
     return (out, vjp_fun, staged.aux_tree.unflatten(aux_leaves)) if has_aux else (out, vjp_fun)
 
 
+@_core.public
 def linearize(fun, *primals):
     """The value of fun at the primals, and its derivative there as a linear function of tangents.
 
@@ -367,6 +372,7 @@ def linearize(fun, *primals):
     staged, split, results, leaves, treedef = _linearized(fun, primals, False, "linearize", "linearize")
     out_leaves, residuals = results[: split.early_outputs], results[split.early_outputs :]
 
+    @_core.public
     def jvp_fun(*tangents):
         matched = [t for t in _match_leaves(tangents, leaves, treedef, "tangent", "linearize") if t is not None]
         pushed = iter(split.run("late", residuals + matched))
@@ -470,10 +476,16 @@ def jacrev(fun, argnums=0):
     return _jacobian(fun, argnums, _rows, "jacrev")
 
 
+def _hessian_impl(fun, args, kwargs, *, argnums):
+    return jacfwd(grad(fun, argnums), argnums)(*args, **kwargs)
+
+
 @decorator
 def hessian(fun, argnums=0):
     """The second derivatives of a scalar function: blocks [*in.shape, *in.shape]. Forward mode over the gradient."""
-    return jacfwd(grad(fun, argnums), argnums)
+    nums = check_argnums(argnums, "hessian")
+    impl = functools.partial(_hessian_impl, argnums=argnums)
+    return Transform(fun, impl, build, cache_for(fun, ("hessian", argnums)), number_argnums=nums)
 
 
 # -------------------------------------------------------------------------------------------------------------------

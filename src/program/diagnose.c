@@ -212,8 +212,10 @@ static qb_status blame(watch *w, int32_t origin)
         return qb_fail_memory();
     for (int i = 0; i < node->operand_count; i++)
         operands[i] = w->results[w->output[qb_operand(w->graph, node, i)]];
-    qb_status status =
-        qb_fail_nonfinite(node->op->name, node->source, w->results[w->output[result]], node->operand_count, operands);
+    qb_status status = node->op->flags & QB_OP_REGION ? qb_search_region(node, operands) : QB_OK;
+    if (status == QB_OK)
+        status = qb_fail_nonfinite(node->op->name, node->source, w->results[w->output[result]], node->operand_count,
+                                   operands);
     qb_free(operands);
     return status;
 }

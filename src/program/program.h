@@ -73,6 +73,9 @@ qb_status qb_call_eagerly(qb_context *context, const qb_function *function, cons
 qb_status qb_fail_nonfinite(const char *operation, int32_t source, const qb_tensor *result, int operand_count,
                             qb_tensor *const *operands);
 
+/* Looks inside an operation that runs graphs for what is not finite: QB_ERROR_NONFINITE; QB_OK where nothing is found. */
+qb_status qb_search_region(const qb_node *node, qb_tensor *const *operands);
+
 /* ---- The parts of a context */
 
 typedef struct qb_eager_cache qb_eager_cache;

@@ -1,7 +1,9 @@
 """Lines of the user's file in texts and tracebacks, and where numbers that are not finite come from."""
 
+import copy
 import inspect
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -134,6 +136,44 @@ def test_eager_calls_are_checked_where_the_number_is_made():
         assert (qb.array(float("inf")) * 2.0).item() == float("inf")
 
 
+def shrink(c):
+    s = c - 1.0
+    return qb.sqrt(s)
+
+
+def test_inside_loops_and_branches():
+    x, line = qb.array(3.0), line_of(shrink, "sqrt")
+    where = f"sqrt, of {__file__}:{line}, gave a result that is not finite: 1 nan"
+
+    def step(i, c):
+        return shrink(c)
+
+    def pick(i, x):
+        return qb.switch(i, [lambda x: x, shrink], x)
+
+    five, low = qb.array(5, dtype=qb.int64), x - 3.0
+    message = failure(qb.jit(lambda x: qb.fori_loop(0, 5, step, x)), x)
+    assert message.startswith(where)
+    assert "Its operand: float64[] from -0.356" in message  # in the third iteration
+    assert failure(qb.jit(lambda x, n: qb.fori_loop(0, n, step, x)), x, five).startswith(where)
+    assert failure(qb.jit(lambda x: qb.scan(lambda c, y: (shrink(c) * y, c), x, xs=qb.ones((5,)))), x).startswith(where)
+    assert failure(qb.jit(lambda x: qb.while_loop(lambda c: c < 9.0, shrink, x)), x).startswith(where)
+    assert failure(qb.jit(lambda p, x: qb.cond(p, qb.sin, shrink, x)), qb.array(False), low).startswith(where)
+    assert failure(qb.jit(qb.checkpoint(shrink)), low).startswith(where)
+    assert failure(qb.jit(pick), qb.array(7, dtype=qb.int64), low).startswith(where)
+
+
+def test_inside_the_derivative_of_a_loop():
+    def body(i, c):
+        return qb.arcsin(c * 0.5 + 0.5)  # its derivative is infinite where c is 1
+
+    def by_array(v):
+        return qb.sum(qb.fori_loop(0, 2, body, v))
+
+    for fun, x in ((lambda x: qb.fori_loop(0, 2, body, x), qb.array(1.0)), (by_array, qb.ones((2,)))):
+        assert f"{__file__}:{line_of(body, 'arcsin')}" in failure(qb.grad(fun), x)
+
+
 def test_scope_of_debug_nans():
     log = qb.jit(qb.log)
     log(qb.array(0.0))  # a program compiled before is checked too
@@ -180,6 +220,35 @@ def test_traceback_shows_the_frames_of_the_user_only():
         assert found[-1] == (__file__, line_of(wrong, "@"))
     found = frames(qb.grad(lambda x: x), qb.ones((3,)))  # an error of the transform itself: where it was called
     assert {file for file, _ in found} == {__file__}
+
+
+def test_errors_of_the_package_itself_end_where_it_was_called():
+    pull = qb.vjp(lambda x: x, X)[1]
+    calls = [
+        lambda: qb.jvp(lambda x: x, (X,), ()),
+        lambda: qb.vjp(wrong, X),
+        lambda: pull(1.0),
+        lambda: qb.linearize(lambda x: x, X)[1](1.0),
+        lambda: qb.grad(3),
+        lambda: qb.jit(lambda x: x, static_argnums="x"),
+        lambda: qb.derivatives(lambda x: x, X, 2),
+        lambda: qb.scan(lambda c, i: c, X, length=2),
+        lambda: qb.debug_print(X),
+        lambda: qb.hessian(lambda x: x)(X),
+    ]
+    for call in calls:
+        assert {file for file, _ in frames(call)} == {__file__}
+
+
+def test_public_functions_are_functions_in_every_respect():
+    assert str(inspect.signature(qb.vjp)) == "(fun, *primals, has_aux=False)"
+    assert str(inspect.signature(qb.grad)) == "(fun, argnums=0, has_aux=False)"
+    for fun in (qb.vjp, qb.grad, qb.scan, qb.jet, qb.debug_print):
+        assert pickle.loads(pickle.dumps(fun)) is fun
+        assert copy.deepcopy(fun) is fun
+        assert fun.__doc__ and fun.__module__.startswith("quabla.")
+        assert repr(fun).startswith(f"<function {fun.__name__} at")
+    assert "public" not in dir(qb)
 
 
 def test_full_tracebacks_on_request():
