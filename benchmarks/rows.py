@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -164,8 +165,13 @@ def mlp_problem(library, points):
 class JaxNames:
     """The names that a problem uses, found in JAX where Quabla has them in one module."""
 
-    grad, vmap = staticmethod(jax.grad), staticmethod(jax.vmap)
-    sin, tanh, mean, reshape = jnp.sin, jnp.tanh, jnp.mean, jnp.reshape
+    grad, vmap, value_and_grad = staticmethod(jax.grad), staticmethod(jax.vmap), staticmethod(jax.value_and_grad)
+    sin, tanh, mean, sum, reshape = jnp.sin, jnp.tanh, jnp.mean, jnp.sum, jnp.reshape
+    fori_loop, while_loop = staticmethod(jax.lax.fori_loop), staticmethod(jax.lax.while_loop)
+
+    @staticmethod
+    def scan(f, init, xs=None, length=None):
+        return jax.lax.scan(f, init, xs, length)
 
 
 def mlp_peers(with_optimizer):
@@ -220,6 +226,128 @@ def eager_add():
     }
 
 
+# --- Loops ---
+
+
+def peers(make, *arrays):
+    """A call of make(library) on the same arrays for each peer, compiled."""
+
+    def quabla():
+        args = [qb.tree.map(qb.array, array) for array in arrays]
+        return Call("f(*args)", f=qb.jit(make(qb)), args=args)
+
+    def jax_peer():
+        args = [jax.tree.map(jnp.array, array) for array in arrays]
+        return Call("wait(f(*args))", f=jax.jit(make(JaxNames)), args=args, wait=jax.block_until_ready)
+
+    return {"quabla": quabla, "jax": jax_peer}
+
+
+def small_loop(library):
+    def f(c):
+        return library.fori_loop(0, 10_000, lambda i, c: c + 1e-4 * library.sin(c), c)
+
+    return f
+
+
+@calls("fori_loop, 10,000 steps of c + 1e-4 sin(c), 8 elements", staging_factor=50, call_factor=1)
+def loop_of_a_small_carry():
+    return peers(small_loop, np.linspace(0.1, 2.0, 8))
+
+
+@calls("... its gradient", staging_factor=50, call_factor=1)
+def gradient_of_a_loop_of_a_small_carry():
+    return peers(lambda library: library.grad(lambda c: library.sum(small_loop(library)(c))), np.linspace(0.1, 2.0, 8))
+
+
+def lotka_volterra(library, parameters, state, steps, dt):
+    """Prey and predator by the classical Runge-Kutta method: the states after each step."""
+
+    def slope(state):
+        prey, predator = state
+        growth, eaten, death, gain = parameters
+        return prey * (growth - eaten * predator), predator * (gain * prey - death)
+
+    def moved(state, slope, by):
+        return tuple(s + by * d for s, d in zip(state, slope))
+
+    def step(state, _):
+        k1 = slope(state)
+        k2 = slope(moved(state, k1, dt / 2))
+        k3 = slope(moved(state, k2, dt / 2))
+        k4 = slope(moved(state, k3, dt))
+        state = tuple(s + dt / 6 * (a + 2 * b + 2 * c + d) for s, a, b, c, d in zip(state, k1, k2, k3, k4, strict=True))
+        return state, state
+
+    return library.scan(step, state, length=steps)[1]
+
+
+@calls("RK4 fit of Lotka-Volterra, 1,000 steps: gradient in 4 parameters", staging_factor=50, call_factor=4)
+def runge_kutta_fit():
+    true, guess = (1.1, 0.4, 0.4, 0.1), np.array([1.0, 0.35, 0.45, 0.12])
+    data = lotka_volterra(qb, [qb.array(p) for p in true], (qb.array(10.0), qb.array(5.0)), 1000, 0.01)
+    prey, predator = (np.array(d) for d in data)
+
+    def make(library):
+        def loss(parameters, prey, predator):
+            start = (prey[0] * 0.0 + 10.0, prey[0] * 0.0 + 5.0)
+            x, y = lotka_volterra(library, [parameters[i] for i in range(4)], start, 1000, 0.01)
+            return library.mean((x - prey) ** 2) + library.mean((y - predator) ** 2)
+
+        return library.value_and_grad(loss)
+
+    return peers(make, guess, prey, predator)
+
+
+def logistic_map(library):
+    def f(x):
+        return library.fori_loop(0, 1_000_000, lambda i, x: 3.2 * x * (1.0 - x), x)
+
+    return f
+
+
+@calls("Logistic map, 1,000,000 steps of a scalar")
+def loop_of_a_scalar():
+    return peers(logistic_map, np.array(0.3))
+
+
+@calls("while_loop by vmap: Newton's method for cube roots, 1,024 starting points", staging_factor=50, call_factor=1)
+def batched_newton():
+    def make(library):
+        def root(a, x):
+            def step(state):
+                x, _ = state
+                new = x - (x * x * x - a) / (3.0 * x * x)
+                return new, abs(new - x)
+
+            return library.while_loop(lambda state: state[1] > 1e-12, step, (x, x * 0.0 + 1.0))[0]
+
+        return library.vmap(root)
+
+    return peers(make, np.linspace(1.0, 100.0, 1024), np.linspace(0.5, 20.0, 1024))
+
+
+@calls("Kalman-like scan, 1,000 steps of 4x4 products", staging_factor=50, call_factor=1)
+def filtering_scan():
+    random = np.random.default_rng(0)
+    model = np.eye(4) + 0.05 * random.standard_normal((4, 4))
+    gain, noise = 0.3 * np.eye(4) + 0.02 * random.standard_normal((4, 4)), 0.01 * np.eye(4)
+
+    def make(library):
+        def f(model, gain, noise, covariance, measured):
+            def step(state, z):
+                x, p = state
+                x, p = model @ x, model @ p @ model.T + noise
+                x, p = x + gain @ (z - x), p - gain @ p
+                return (x, 0.5 * (p + p.T)), x
+
+            return library.scan(step, (measured[0], covariance), xs=measured)
+
+        return f
+
+    return peers(make, model * 0.9, gain, noise, np.eye(4), random.standard_normal((1000, 4)))
+
+
 # --- Figures ---
 
 
@@ -244,6 +372,49 @@ def importing():
         Figure("import numpy", seconds["numpy"] * 1e3, "ms"),
         Figure("import jax", seconds["jax"] * 1e3, "ms"),
     ]
+
+
+@figures
+def loop_iterations():
+    """What an iteration costs where it has next to nothing to compute."""
+    names = {"a scalar (logistic map)": (loop_of_a_scalar, 1_000_000), "8 elements": (loop_of_a_small_carry, 10_000)}
+    figures = []
+    for name, (row, steps) in names.items():
+        waiting = {peer: make() for peer, make in row().items()}
+        for call in waiting.values():
+            call.seconds(1)
+        seconds = best_in_turns({peer: lambda call=call: call.seconds(1) for peer, call in waiting.items()}, 7)
+        figures += [
+            Figure(f"loop over {name}, an iteration in {peer}", taken / steps * 1e9, "ns")
+            for peer, taken in seconds.items()
+        ]
+    return figures
+
+
+@figures
+def memory_of_the_gradient_of_a_loop():
+    """The peak of a process that differentiates 100,000 steps over 1,000 values, above what it has before."""
+    measured = """
+        import quabla as qb
+        def peak():  # of this process alone: getrusage gives a new process the peak of its parent
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+        def loss(x):
+            return qb.sum(qb.scan(lambda c, i: (qb.sin(c), None), x, length=100_000, checkpoint={})[0])
+        g, x = qb.jit(qb.grad(loss)), qb.ones(1000)
+        predicted, before = g.lower(x).cost().peak_bytes, peak()
+        g(x)
+        print(predicted, peak() - before)
+    """
+    carries = 100_000 * 1_000 * 8
+    figures = []
+    for name, checkpoint, bound in (("", None, None), (", checkpoint=True", True, 2.0)):
+        predicted, found = map(int, run_python(textwrap.dedent(measured.format(checkpoint))).split())
+        for word, taken in (("the process", found), ("cost()", predicted)):
+            figures.append(
+                Figure(f"gradient of a long scan{name}: {word}", 100 * taken / carries, "% of all carries", bound)
+            )
+    return figures
 
 
 @figures

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCK_SECONDS = 1e-4  # far shorter than a time slice of a busy machine: most blocks run without a break
+ROW_SECONDS = 20.0  # a row whose calls take longer than a block gets fewer rounds
+FEWEST_ROUNDS = 25
 
 
 class Call:
@@ -108,6 +110,8 @@ def block_length(call: Call) -> int:
 def steady_calls(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds of a later call, one sample for each block."""
     lengths = {peer: block_length(call) for peer, call in calls.items()}
+    a_round = sum(2 * call.seconds(1) * lengths[peer] for peer, call in calls.items())
+    rounds = min(rounds, max(FEWEST_ROUNDS, int(ROW_SECONDS / a_round)))
     samples: dict[str, list[float]] = {peer: [] for peer in calls}
     for _ in range(rounds):
         for peer, call in calls.items():

@@ -3,6 +3,7 @@
 #ifndef GRAPH_REFERENCE_H
 #define GRAPH_REFERENCE_H
 
+#include "control/control.h"
 #include "ops/op.h"
 
 #include <assert.h>
@@ -184,6 +185,92 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
     node->op->cpu(node->attributes, node->operand_count, types, data, results, made);
 }
 
+static void reference_run(const qb_graph *graph, qb_tensor *const *inputs, qb_tensor **outputs);
+
+static size_t reference_bytes(const reference_array *array)
+{
+    return (size_t)array->count * qb_dtype_size(array->info->dtype);
+}
+
+/* Runs a graph within an operation on `count` pieces of memory. */
+static void reference_graph(const qb_graph *graph, int count, char *const *data, qb_tensor **results)
+{
+    qb_tensor tensors[64] = {0}, *inputs[64];
+    assert(count <= 64 && count == graph->input_count);
+    for (int i = 0; i < count; i++) {
+        tensors[i].data = data[i];
+        inputs[i] = &tensors[i];
+    }
+    reference_run(graph, inputs, results);
+}
+
+static void reference_loop(const qb_node *node, const reference_array *operands, const reference_array *out)
+{
+    qb_value values[64] = {0}; /* only counted is asked of them */
+    qb_loop loop = qb_loop_of(node->attributes, node->operand_count, values);
+    int counted = node->operand_count - qb_loop_operands(&loop), first = 1 + loop.consts, ys = qb_loop_ys(&loop);
+    const reference_array *rows = operands + counted + loop.consts + loop.carries;
+    int64_t limit = loop.capacity < 0 ? INT64_MAX : loop.capacity, done = 0, index;
+    char *data[64];
+    qb_tensor *results[64], *answer;
+    if (counted) {
+        int64_t count = *(const int64_t *)(const void *)operands[0].data;
+        limit = count < 0 ? 0 : count < limit ? count : limit;
+    }
+    data[0] = (char *)&index;
+    for (int i = 0; i < loop.consts; i++)
+        data[1 + i] = operands[counted + i].data;
+    for (int i = 0; i < loop.carries; i++) {
+        memcpy(out[i].data, operands[counted + loop.consts + i].data, reference_bytes(&out[i]));
+        data[first + i] = out[i].data;
+    }
+    for (int i = loop.carries; i < loop.carries + ys; i++)
+        memset(out[i].data, 0, reference_bytes(&out[i]));
+    for (; done < limit; done++) {
+        index = loop.reverse ? limit - 1 - done : done;
+        if (loop.condition) {
+            reference_graph(loop.condition, first + loop.carries, data, &answer);
+            bool goes_on = *(const bool *)answer->data;
+            qb_tensor_release(answer);
+            if (!goes_on)
+                break;
+        }
+        for (int i = 0; i < loop.sequences; i++)
+            data[first + loop.carries + i] =
+                rows[i].data + (size_t)index * (reference_bytes(&rows[i]) / (size_t)loop.capacity);
+        reference_graph(loop.body, loop.body->input_count, data, results);
+        for (int i = 0; i < loop.carries + ys; i++) {
+            size_t bytes = qb_tensor_bytes(results[i]);
+            memcpy(out[i].data + (i < loop.carries ? 0 : (size_t)index * bytes), results[i]->data, bytes);
+            qb_tensor_release(results[i]);
+        }
+    }
+    if (loop.condition)
+        memcpy(out[loop.carries + ys].data, &done, sizeof done);
+}
+
+/* switch, and what has the graph that it stands for as its first attribute. */
+static void reference_region(const qb_node *node, const reference_array *operands, const reference_array *out)
+{
+    const qb_attribute *attribute = node->attributes;
+    const qb_graph *graph = attribute[0].graph;
+    int skipped = 0;
+    if (node->op == &qb_op_switch) {
+        int64_t index = *(const int64_t *)(const void *)operands[0].data, last = attribute[0].count - 1;
+        graph = attribute[0].graphs[index < 0 ? 0 : index > last ? last : index];
+        skipped = 1;
+    }
+    char *data[64];
+    qb_tensor *results[64];
+    for (int i = skipped; i < node->operand_count; i++)
+        data[i - skipped] = operands[i].data;
+    reference_graph(graph, node->operand_count - skipped, data, results);
+    for (int i = 0; i < node->result_count; i++) {
+        memcpy(out[i].data, results[i]->data, qb_tensor_bytes(results[i]));
+        qb_tensor_release(results[i]);
+    }
+}
+
 static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor *const *inputs,
                            reference_array *arrays)
 {
@@ -200,6 +287,10 @@ static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor
         reference_lane(node, operands, out);
     } else if (node->op->flags & QB_OP_VIEW) {
         reference_view(node, operands, out);
+    } else if (node->op == &qb_op_loop) {
+        reference_loop(node, operands, out);
+    } else if (node->op->flags & QB_OP_REGION) {
+        reference_region(node, operands, out);
     } else if (node->op == &qb_op_dot) {
         reference_dot(node, operands, out);
     } else if (node->op->cpu) {

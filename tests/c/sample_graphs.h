@@ -397,6 +397,8 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
     out(g, qb_exp(g, qb_sin(g, qb_mul(g, x, x))));
 }
 
+#include "sample_regions.h"
+
 #define POSITIVE                                                                                                       \
     {0.3, 0.3},                                                                                                        \
     {                                                                                                                  \
@@ -447,9 +449,23 @@ static const sample structural_samples[] = {
     {"running sum", NULL, build_running_sum, SIGNED},
     {"sort, argsort, argmax, argmin, searchsorted", NULL, build_order, SIGNED},
     {"polygamma", NULL, build_polygamma, POSITIVE},
+    {"scan", NULL, build_scan, SIGNED},
+    {"counted loop", NULL, build_counted_loop, SIGNED},
+    {"while", NULL, build_while, SIGNED},
+    {"nested loop", NULL, build_nested_loop, SIGNED},
+    {"odd loops", NULL, build_odd_loops, SIGNED},
+    {"switch", NULL, build_switch, SIGNED},
+    {"checkpoint", NULL, build_checkpoint, SIGNED},
+    {"custom_jvp", NULL, build_custom_jvp, SIGNED},
     {"network", NULL, build_network, SIGNED},
     {"softmax", NULL, build_softmax, SIGNED},
     {"scalar", NULL, build_scalar, SIGNED},
+};
+
+/* Those without a forward mode, or without a derivative. */
+static const sample underivable_samples[] = {
+    {"custom_vjp", NULL, build_custom_vjp, SIGNED},
+    {"custom_end", NULL, build_custom_end, SIGNED},
 };
 
 enum { STRUCTURAL_SAMPLES = sizeof structural_samples / sizeof *structural_samples };

@@ -238,13 +238,14 @@ static void check_split(const char *name, const qb_graph *whole, int early_input
 static void check_transforms(const char *name, const sample *s, const qb_graph *f, const arrays *x, int order)
 {
     int wrt[MOST], count = floating_inputs(f, wrt);
-    qb_graph *forward, *reverse;
+    qb_graph *forward, *reverse, *linear;
     CHECK(qb_graph_jvp(f, count, wrt, &forward) == QB_OK, "%s", name);
+    CHECK(qb_graph_linearize(f, count, wrt, &linear) == QB_OK, "%s", name);
     CHECK(qb_graph_vjp(f, count, wrt, &reverse) == QB_OK, "%s", name);
     arrays t = directions(x), both = joined(*x, t), results = run(forward, &both);
     check_against_differences(name, f, x, &t, &results);
     check_reverse(name, reverse, f->output_count, x, &t, &results);
-    check_split(name, forward, x->count, f->output_count, &both, &results);
+    check_split(name, linear, x->count, f->output_count, &both, &results);
     check_every_vmap(name, s, f);
     if (order > 1) {
         char longer[256];
@@ -261,6 +262,7 @@ static void check_transforms(const char *name, const sample *s, const qb_graph *
     end(&t);
     end(&results);
     qb_graph_release(forward);
+    qb_graph_release(linear);
     qb_graph_release(reverse);
 }
 
@@ -307,6 +309,70 @@ static void check_single_precision(const sample *s)
     qb_graph_release(g);
 }
 
+/* x sin(x^2) y, what the sample of custom_vjp stands for. */
+static qb_graph *plain_custom(void)
+{
+    qb_graph *g = new_graph();
+    qb_value x = check_input(g, QB_FLOAT64, SHAPE(3)), y = check_input(g, QB_FLOAT64, SHAPE(3));
+    check_output(g, qb_mul(g, qb_mul(g, qb_sin(g, qb_mul(g, x, x)), y), x));
+    return g;
+}
+
+/* What reverse mode transposes: the primal, then what is linear in tangents. */
+static qb_graph *separate_jvp(const qb_graph *g)
+{
+    qb_graph *target;
+    qb_value tangents[MOST], primals_out[MOST], tangents_out[MOST];
+    OK(qb_graph_like(g, &target));
+    for (int i = 0; i < g->input_count; i++)
+        OK(qb_graph_input_like(target, NULL, g, g->inputs[i], &tangents[i]));
+    OK(qb_jvp(g, target, QB_FORWARD_SEPARATE, target->inputs, tangents, primals_out, tangents_out));
+    check_output(target, tangents_out[0]);
+    return target;
+}
+
+/* The gradient is that of the function it stands for, by a linear node that is there only until it is transposed; there is no
+ * forward mode. */
+static void test_custom_vjp(void)
+{
+    const sample *s = &underivable_samples[0];
+    const int wrt[] = {0, 1};
+    qb_graph *g = build_sample(s, QB_FLOAT64), *plain = plain_custom(), *linear, *reverse, *expected;
+    FAILS(qb_graph_jvp(g, 2, wrt, &linear), QB_ERROR_VALUE, "forward mode of a custom_vjp");
+    FAILS(qb_graph_linearize(g, 2, wrt, &linear), QB_ERROR_VALUE, "forward mode of a custom_vjp");
+    linear = separate_jvp(g);
+    note_ops(g);
+    note_ops(linear);
+    check_every_vmap(s->name, s, g);
+    OK(qb_graph_vjp(g, 2, wrt, &reverse));
+    OK(qb_graph_vjp(plain, 2, wrt, &expected));
+    arrays x = {.count = reverse->input_count};
+    sample_inputs(s, reverse, x.at);
+    arrays a = run(reverse, &x), b = run(expected, &x);
+    check_equal(s->name, &a, &b, 1e-14);
+    check_transforms("vjp of custom_vjp", s, reverse, &x, 1);
+    end(&x);
+    end(&a);
+    end(&b);
+    qb_graph_release(g);
+    qb_graph_release(linear);
+    qb_graph_release(reverse);
+    qb_graph_release(plain);
+    qb_graph_release(expected);
+}
+
+static void test_custom_end(void)
+{
+    const sample *s = &underivable_samples[1];
+    const int wrt[] = {0};
+    qb_graph *g = build_sample(s, QB_FLOAT64), *derivative;
+    note_ops(g);
+    check_every_vmap(s->name, s, g);
+    FAILS(qb_graph_jvp(g, 1, wrt, &derivative), QB_ERROR_VALUE, "up to order 5");
+    FAILS(qb_graph_vjp(g, 1, wrt, &derivative), QB_ERROR_VALUE, "up to order 5");
+    qb_graph_release(g);
+}
+
 static void test_every_operation(void)
 {
     for (int i = 0; i < STRUCTURAL_SAMPLES; i++) {
@@ -320,6 +386,8 @@ static void test_every_operation(void)
         check_sample(&s);
         check_single_precision(&s);
     }
+    test_custom_vjp();
+    test_custom_end();
     for (int i = 0; i < qb_op_count; i++)
         CHECK(seen[i], "no sample has %s", qb_ops[i]->name);
 }

@@ -1,5 +1,10 @@
 """checkpoint: the same numbers from less memory."""
 
+import pathlib
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 import quabla as qb
@@ -158,6 +163,34 @@ def test_memory_of_the_gradient_of_a_scan():
     assert predicted[True] < predicted[50] < 0.05 * length, predicted
     assert_close(gradient(True)(x), gradient(None)(x), 1e-13)
     assert_close(gradient(50)(x), gradient(None)(x), 1e-13)
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="reads /proc")
+def test_memory_of_the_process():
+    """The peak of a process that takes such a gradient, above what it has before: as predicted."""
+    code = """
+        import sys
+        import quabla as qb
+
+        def peak():  # of this process alone: getrusage gives a new process the peak of its parent
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+        def loss(x):
+            return qb.sum(qb.scan(lambda c, i: (qb.sin(c), None), x, length=20_000, checkpoint={})[0])
+
+        g, x = qb.jit(qb.grad(loss)), qb.ones(1000)
+        predicted, before = g.lower(x).cost().peak_bytes, peak()
+        g(x)
+        print(predicted, peak() - before)
+    """
+    carries = 20_000 * 1_000 * 8
+    for checkpoint, low, high in ((None, 0.9, 1.2), (True, 0.0, 0.03)):
+        command = [sys.executable, "-c", textwrap.dedent(code.format(checkpoint))]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        predicted, found = map(int, printed.split())
+        assert low * carries <= found <= high * carries, (checkpoint, found / carries)
+        assert abs(found - predicted) < 0.02 * carries, (checkpoint, found / carries, predicted / carries)
 
 
 def test_nested_checkpoints_need_less():

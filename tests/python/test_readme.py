@@ -1,6 +1,6 @@
-"""The README's code and the examples run, and print what they promise.
+"""The code of the README and of the documents, and the examples, run, and print what they promise.
 
-A comment behind a `print` in a code block of the README says how its output begins; these are checked in order.
+A comment behind a `print` in a code block says how its output begins; these are checked in order.
 """
 
 import os
@@ -27,13 +27,17 @@ def run(arguments, cwd):
 
 
 def blocks():
-    text = (ROOT / "README.md").read_text()
-    found = [(text[: match.start()].count("\n") + 2, match.group(1)) for match in BLOCK.finditer(text)]
-    return [pytest.param(code, id=f"line {line}") for line, code in found]
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text()
+        for match in BLOCK.finditer(text):
+            line = text[: match.start()].count("\n") + 2
+            found.append(pytest.param(match.group(1), id=f"{path.name}, line {line}"))
+    return found
 
 
 @pytest.mark.parametrize("code", blocks())
-def test_block_of_the_readme(code, tmp_path):
+def test_block_of_a_document(code, tmp_path):
     lines = iter(run(["-c", code], tmp_path).splitlines())
     for promise in PROMISE.findall(code):
         assert any(line.startswith(promise) for line in lines), f"nothing printed begins with {promise!r}"
