@@ -1,8 +1,10 @@
 /* A reference for programs: a graph evaluated node by node, each by the plainest loop there is. Elementwise operations
- * use the lane kernels on whole arrays, which have tests of their own; reductions and products add up in order. */
+ * use the lane kernels on whole arrays, which have tests of their own; reductions and products add up in order; graphs in
+ * operations are evaluated likewise. */
 #ifndef GRAPH_REFERENCE_H
 #define GRAPH_REFERENCE_H
 
+#include "control/control.h"
 #include "ops/op.h"
 
 #include <assert.h>
@@ -184,6 +186,119 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
     node->op->cpu(node->attributes, node->operand_count, types, data, results, made);
 }
 
+/* ---- Operations with graphs */
+
+static void reference_run(const qb_graph *graph, qb_tensor *const *inputs, qb_tensor **outputs);
+
+enum { REFERENCE_MOST = 64 };
+
+static qb_tensor *reference_tensor(const qb_value_info *info, const char *data)
+{
+    qb_tensor *tensor;
+    qb_status status = qb_tensor_create(info->dtype, info->rank, info->shape, data, &tensor);
+    assert(status == QB_OK);
+    (void)status;
+    return tensor;
+}
+
+static void reference_release(int count, qb_tensor **tensors)
+{
+    for (int i = 0; i < count; i++)
+        qb_tensor_release(tensors[i]);
+}
+
+static void reference_store(const qb_tensor *tensor, const reference_array *out, int64_t row)
+{
+    size_t bytes = (size_t)tensor->size * qb_dtype_size(tensor->dtype);
+    if (bytes > 0)
+        memcpy(out->data + (size_t)row * bytes, tensor->data, bytes);
+}
+
+static void reference_once(const qb_graph *body, const reference_array *operands, const reference_array *out)
+{
+    qb_tensor *inputs[REFERENCE_MOST], *outputs[REFERENCE_MOST];
+    assert(body->input_count <= REFERENCE_MOST && body->output_count <= REFERENCE_MOST);
+    for (int i = 0; i < body->input_count; i++)
+        inputs[i] = reference_tensor(operands[i].info, operands[i].data);
+    reference_run(body, inputs, outputs);
+    for (int i = 0; i < body->output_count; i++)
+        reference_store(outputs[i], &out[i], 0);
+    reference_release(body->input_count, inputs);
+    reference_release(body->output_count, outputs);
+}
+
+/* Whether the condition, which reads what the body does but the sequences, holds. */
+static bool reference_test(const qb_loop *loop, qb_tensor *const *inputs)
+{
+    qb_tensor *answer;
+    if (!loop->condition)
+        return true;
+    reference_run(loop->condition, inputs, &answer);
+    bool holds = *(const bool *)answer->data;
+    qb_tensor_release(answer);
+    return holds;
+}
+
+static void reference_loop(const qb_node *node, const reference_array *operands, const reference_array *out)
+{
+    qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
+    int counted = node->operand_count - qb_loop_operands(&loop), lasting = loop.consts + loop.carries;
+    const qb_graph *body = loop.body;
+    int64_t limit = loop.capacity < 0 ? INT64_MAX : loop.capacity, executed = 0;
+    qb_tensor *inputs[REFERENCE_MOST], *outputs[REFERENCE_MOST];
+    assert(body->input_count <= REFERENCE_MOST && body->output_count <= REFERENCE_MOST);
+    if (counted) {
+        int64_t count = *(const int64_t *)(const void *)operands[0].data;
+        limit = count < 0 ? 0 : count < limit ? count : limit;
+    }
+    operands += counted;
+    for (int i = 0; i < lasting; i++)
+        inputs[1 + i] = reference_tensor(operands[i].info, operands[i].data);
+    for (int i = loop.carries; i < body->output_count; i++)
+        memset(out[i].data, 0, (size_t)out[i].count * qb_dtype_size(out[i].info->dtype));
+    for (; executed < limit; executed++) {
+        int64_t index = loop.reverse ? limit - 1 - executed : executed;
+        inputs[0] = reference_tensor(&body->values[body->inputs[0]], (const char *)&index);
+        bool goes_on = reference_test(&loop, inputs);
+        for (int i = lasting; goes_on && i < lasting + loop.sequences; i++) {
+            const qb_value_info *element = &body->values[body->inputs[1 + i]];
+            size_t bytes = (size_t)reference_count(element->rank, element->shape) * qb_dtype_size(element->dtype);
+            inputs[1 + i] = reference_tensor(element, operands[i].data + (size_t)index * bytes);
+        }
+        if (goes_on)
+            reference_run(body, inputs, outputs);
+        qb_tensor_release(inputs[0]);
+        if (!goes_on)
+            break;
+        for (int i = loop.carries; i < body->output_count; i++) {
+            reference_store(outputs[i], &out[i], index);
+            qb_tensor_release(outputs[i]);
+        }
+        reference_release(loop.sequences, inputs + 1 + lasting);
+        reference_release(loop.carries, inputs + 1 + loop.consts);
+        memcpy(inputs + 1 + loop.consts, outputs, (size_t)loop.carries * sizeof *inputs);
+    }
+    for (int i = 0; i < loop.carries; i++)
+        reference_store(inputs[1 + loop.consts + i], &out[i], 0);
+    if (loop.condition)
+        memcpy(out[body->output_count].data, &executed, sizeof executed);
+    reference_release(lasting, inputs + 1);
+}
+
+/* checkpoint, and functions with derivatives of their own, are their bodies. */
+static void reference_region(const qb_node *node, const reference_array *operands, const reference_array *out)
+{
+    if (node->op == &qb_op_loop) {
+        reference_loop(node, operands, out);
+    } else if (node->op == &qb_op_switch) {
+        int64_t index = *(const int64_t *)(const void *)operands[0].data, last = node->attributes[0].count - 1;
+        index = index < 0 ? 0 : index > last ? last : index;
+        reference_once(node->attributes[0].graphs[index], operands + 1, out);
+    } else {
+        reference_once(node->attributes[0].graph, operands, out);
+    }
+}
+
 static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor *const *inputs,
                            reference_array *arrays)
 {
@@ -196,6 +311,8 @@ static void reference_node(const qb_graph *graph, const qb_node *node, qb_tensor
         memcpy(out->data, inputs[node->attributes[0].integer]->data, bytes);
     } else if (node->op == &qb_op_constant) {
         memcpy(out->data, node->attributes[0].tensor->data, bytes);
+    } else if (node->op->flags & QB_OP_REGION) {
+        reference_region(node, operands, out);
     } else if (node->op->flags & QB_OP_ELEMENTWISE) {
         reference_lane(node, operands, out);
     } else if (node->op->flags & QB_OP_VIEW) {

@@ -4,6 +4,7 @@
 #define SAMPLE_GRAPHS_H
 
 #include "check.h"
+#include "control/control.h"
 
 typedef struct sample {
     const char *name;
@@ -397,6 +398,10 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
     out(g, qb_exp(g, qb_sin(g, qb_mul(g, x, x))));
 }
 
+/* ---- Operations with graphs */
+
+#include "sample_control.h"
+
 #define POSITIVE                                                                                                       \
     {0.3, 0.3},                                                                                                        \
     {                                                                                                                  \
@@ -408,39 +413,41 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
         0.9, 0.9                                                                                                       \
     }
 
-static const sample structural_samples[] = {
-    {"select", NULL, build_select, POSITIVE},
-    {"convert", NULL, build_convert, POSITIVE},
-    {"leaves", NULL, build_leaves, SIGNED},
-    {"reshape", NULL, build_reshape, SIGNED},
-    {"permute", NULL, build_permute, SIGNED},
-    {"broadcast", NULL, build_broadcast, SIGNED},
-    {"slice", NULL, build_slice, SIGNED},
-    {"reverse", NULL, build_reverse, SIGNED},
-    {"pad", NULL, build_pad, SIGNED},
-    {"concat", NULL, build_concat, SIGNED},
-    {"gather", NULL, build_gather, SIGNED},
-    {"scatter_set", NULL, build_scatter_set, SIGNED},
-    {"scatter_add", NULL, build_scatter_add, SIGNED},
-    {"scatter_mul", NULL, build_scatter_mul, SIGNED},
-    {"scatter_max", NULL, build_scatter_max, SIGNED},
-    {"scatter_min", NULL, build_scatter_min, SIGNED},
-    {"writers", NULL, build_writers, SIGNED},
-    {"insert", NULL, build_insert, SIGNED},
-    {"reduce_sum", NULL, build_sum, SIGNED},
-    {"reduce_prod", NULL, build_prod, SIGNED},
-    {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},
+static const sample structural_samples[] = {{"select", NULL, build_select, POSITIVE},
+                                            {"convert", NULL, build_convert, POSITIVE},
+                                            {"leaves", NULL, build_leaves, SIGNED},
+                                            {"reshape", NULL, build_reshape, SIGNED},
+                                            {"permute", NULL, build_permute, SIGNED},
+                                            {"broadcast", NULL, build_broadcast, SIGNED},
+                                            {"slice", NULL, build_slice, SIGNED},
+                                            {"reverse", NULL, build_reverse, SIGNED},
+                                            {"pad", NULL, build_pad, SIGNED},
+                                            {"concat", NULL, build_concat, SIGNED},
+                                            {"gather", NULL, build_gather, SIGNED},
+                                            {"scatter_set", NULL, build_scatter_set, SIGNED},
+                                            {"scatter_add", NULL, build_scatter_add, SIGNED},
+                                            {"scatter_mul", NULL, build_scatter_mul, SIGNED},
+                                            {"scatter_max", NULL, build_scatter_max, SIGNED},
+                                            {"scatter_min", NULL, build_scatter_min, SIGNED},
+                                            {"writers", NULL, build_writers, SIGNED},
+                                            {"insert", NULL, build_insert, SIGNED},
+                                            {"reduce_sum", NULL, build_sum, SIGNED},
+                                            {"reduce_prod", NULL, build_prod, SIGNED},
+                                            {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},
 #define PRODUCT_SAMPLE(name, a, b, contract, batch) {"dot_" #name, NULL, build_dot_##name, SIGNED},
-    PRODUCTS(PRODUCT_SAMPLE)
+                                            PRODUCTS(PRODUCT_SAMPLE)
 #undef PRODUCT_SAMPLE
-        {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
-    {"recurrence", NULL, build_recurrence, SIGNED},
-    {"running sum", NULL, build_running_sum, SIGNED},
-    {"sort, argsort, argmax, argmin, searchsorted", NULL, build_order, SIGNED},
-    {"polygamma", NULL, build_polygamma, POSITIVE},
-    {"network", NULL, build_network, SIGNED},
-    {"softmax", NULL, build_softmax, SIGNED},
-    {"scalar", NULL, build_scalar, SIGNED},
+                                                {"dot_with_itself", NULL, build_dot_with_itself, SIGNED},
+                                            {"recurrence", NULL, build_recurrence, SIGNED},
+                                            {"running sum", NULL, build_running_sum, SIGNED},
+                                            {"sort, argsort, argmax, argmin, searchsorted", NULL, build_order, SIGNED},
+                                            {"polygamma", NULL, build_polygamma, POSITIVE},
+                                            {"network", NULL, build_network, SIGNED},
+                                            {"softmax", NULL, build_softmax, SIGNED},
+                                            {"scalar", NULL, build_scalar, SIGNED},
+#define CONTROL_SAMPLE(name) {#name, NULL, build_##name, SIGNED},
+                                            CONTROL_SAMPLES(CONTROL_SAMPLE)
+#undef CONTROL_SAMPLE
 };
 
 enum { STRUCTURAL_SAMPLES = sizeof structural_samples / sizeof *structural_samples };

@@ -211,12 +211,14 @@ static void check_every_vmap(const char *name, const sample *s, const qb_graph *
     check_vmap(name, s, f, all, 0);
 }
 
-/* The two parts of a graph, one after the other, give what the whole gives. */
-static void check_split(const char *name, const qb_graph *whole, int early_inputs, int early_outputs,
-                        const arrays *inputs, const arrays *expected)
+/* The two parts of a linearized graph, one after the other, give what forward mode gives. */
+static void check_split(const char *name, const qb_graph *f, int count, const int *wrt, const arrays *inputs,
+                        const arrays *expected)
 {
     bool late_input[MOST];
-    qb_graph *early, *late;
+    int early_inputs = f->input_count, early_outputs = f->output_count;
+    qb_graph *whole, *early, *late;
+    CHECK(qb_graph_linearize(f, count, wrt, &whole) == QB_OK, "%s", name);
     for (int i = 0; i < inputs->count; i++)
         late_input[i] = i >= early_inputs;
     CHECK(qb_split(whole, late_input, early_outputs, &early, &late) == QB_OK, "%s", name);
@@ -231,6 +233,7 @@ static void check_split(const char *name, const qb_graph *whole, int early_input
     check_equal(name, expected, &found, 1e-13);
     end(&residuals);
     end(&found);
+    qb_graph_release(whole);
     qb_graph_release(early);
     qb_graph_release(late);
 }
@@ -244,7 +247,7 @@ static void check_transforms(const char *name, const sample *s, const qb_graph *
     arrays t = directions(x), both = joined(*x, t), results = run(forward, &both);
     check_against_differences(name, f, x, &t, &results);
     check_reverse(name, reverse, f->output_count, x, &t, &results);
-    check_split(name, forward, x->count, f->output_count, &both, &results);
+    check_split(name, f, count, wrt, &both, &results);
     check_every_vmap(name, s, f);
     if (order > 1) {
         char longer[256];
@@ -264,6 +267,39 @@ static void check_transforms(const char *name, const sample *s, const qb_graph *
     qb_graph_release(reverse);
 }
 
+/* f without forward mode: its reverse mode against differences, <w, J t> = <t, J' w>; that is a graph like any other. */
+static void check_reverse_only(const char *name, const sample *s, const qb_graph *f, const arrays *x)
+{
+    const double step = 1e-3;
+    int wrt[MOST], count = floating_inputs(f, wrt);
+    qb_graph *reverse, *refused;
+    FAILS(qb_graph_jvp(f, count, wrt, &refused), QB_ERROR_VALUE, "only its reverse derivative is known");
+    FAILS(qb_graph_linearize(f, count, wrt, &refused), QB_ERROR_VALUE, "only its reverse derivative is known");
+    CHECK(qb_graph_vjp(f, count, wrt, &reverse) == QB_OK, "%s", name);
+    arrays t = directions(x), y = run(f, x), w = directions(&y), inputs = joined(*x, w), found = run(reverse, &inputs);
+    double magnitude = 1e-12, left = 0, right = inner_product(t.count, t.at, found.at + f->output_count, &magnitude);
+    for (int k = 0; k < 4; k++) {
+        arrays at = moved(x, &t, (const double[]){-2, -1, 1, 2}[k] * step), near = run(f, &at), floating = {0};
+        for (int i = 0; i < near.count; i++)
+            if (is_floating(near.at[i]))
+                floating.at[floating.count++] = near.at[i];
+        double part = inner_product(w.count, floating.at, w.at, &(double){0});
+        left += (const double[]){1, -8, 8, -1}[k] * part / (12 * step);
+        end(&at);
+        end(&near);
+    }
+    CHECK(fabs(left - right) <= 1e-7 * (1 + magnitude), "%s: differences give %.12g, reverse %.12g", name, left, right);
+    check_every_vmap(name, s, f);
+    char longer[256];
+    (void)snprintf(longer, sizeof longer, "vjp of %s", name);
+    check_transforms(longer, s, reverse, &inputs, 1);
+    end(&t);
+    end(&y);
+    end(&w);
+    end(&found);
+    qb_graph_release(reverse);
+}
+
 static bool seen[256];
 
 static void note_ops(const qb_graph *g)
@@ -280,7 +316,10 @@ static void check_sample(const sample *s)
     arrays x = {.count = g->input_count};
     note_ops(g);
     sample_inputs(s, g, x.at);
-    check_transforms(s->name, s, g, &x, 2);
+    if (qb_is_reverse_only(g))
+        check_reverse_only(s->name, s, g, &x);
+    else
+        check_transforms(s->name, s, g, &x, 2);
     end(&x);
     qb_graph_release(g);
 }
@@ -291,10 +330,12 @@ static void check_single_precision(const sample *s)
     qb_graph *g = build_sample(s, QB_FLOAT32), *derived[3];
     int wrt[MOST], count = floating_inputs(g, wrt);
     bool mapped[MOST] = {true, true, true, true, true};
-    OK(qb_graph_jvp(g, count, wrt, &derived[0]));
-    OK(qb_graph_vjp(g, count, wrt, &derived[1]));
-    OK(qb_graph_vmap(g, mapped, 2, &derived[2]));
-    for (int k = 0; k < 3; k++) {
+    bool reverse_only = qb_is_reverse_only(g);
+    OK(qb_graph_vjp(g, count, wrt, &derived[0]));
+    OK(qb_graph_vmap(g, mapped, 2, &derived[1]));
+    if (!reverse_only)
+        OK(qb_graph_jvp(g, count, wrt, &derived[2]));
+    for (int k = 0; k < (reverse_only ? 2 : 3); k++) {
         for (int32_t v = 0; v < derived[k]->value_count; v++)
             CHECK(derived[k]->values[v].dtype != QB_FLOAT64, "%s", s->name);
         arrays x = {.count = derived[k]->input_count};
@@ -305,6 +346,49 @@ static void check_single_precision(const sample *s)
         qb_graph_release(derived[k]);
     }
     qb_graph_release(g);
+}
+
+/* Between forward mode and transposition a custom_vjp is a pullback: it can be transposed, not run. */
+static void test_pullback(void)
+{
+    const sample s = {"custom_vjp", NULL, build_custom_vjp, {0.3, 0.3}, {0.9, 0.9}};
+    qb_graph *g = build_sample(&s, QB_FLOAT64), *linear, *reverse;
+    qb_value tangent[MOST], outputs[MOST], tangents_out[MOST], cotangent[MOST] = {0}, found[MOST];
+    int wrt[MOST], count = floating_inputs(g, wrt);
+    OK(qb_graph_like(g, &linear));
+    for (int i = 0; i < count; i++)
+        OK(qb_graph_input_like(linear, NULL, g, g->inputs[i], &tangent[i]));
+    OK(qb_jvp(g, linear, QB_FORWARD_SEPARATE, linear->inputs, tangent, outputs, tangents_out));
+    CHECK(tangents_out[0] >= 0 && tangents_out[1] == QB_NONE);
+    OK(qb_verify(linear));
+    note_ops(linear);
+    OK(qb_graph_input_like(linear, NULL, g, g->outputs[0], &cotangent[0]));
+    cotangent[1] = QB_NONE;
+    OK(qb_transpose(linear, count, tangent, g->output_count, tangents_out, cotangent, found));
+    for (int i = 0; i < count; i++)
+        if (found[i] != QB_NONE)
+            out(linear, found[i]);
+    CHECK(linear->output_count == 2); /* by x and w; k is whole numbers */
+    OK(qb_graph_vjp(g, count, wrt, &reverse));
+    arrays x = {.count = linear->input_count}, y = {.count = 2};
+    sample_inputs(&s, linear, x.at);
+    check_run(context, linear, x.at, y.at);
+    arrays known = {.count = reverse->input_count};
+    for (int i = 0; i < known.count; i++)
+        known.at[i] = x.at[i < g->input_count ? i : linear->input_count - 1];
+    arrays expected = run(reverse, &known);
+    for (int i = 0; i < 2; i++)
+        for (int e = 0; e < 2; e++)
+            CHECK(check_element(y.at[i], e) == check_element(expected.at[g->output_count + i], e));
+    out(linear, tangents_out[0]);
+    qb_program *program;
+    FAILS(qb_compile(context, linear, "cpu", &program), QB_ERROR_VALUE, "only its reverse derivative is known");
+    end(&x);
+    end(&y);
+    end(&expected);
+    qb_graph_release(g);
+    qb_graph_release(linear);
+    qb_graph_release(reverse);
 }
 
 static void test_every_operation(void)
@@ -759,6 +843,7 @@ int main(void)
     test_unmapped_work();
     test_split_interface();
     test_products_with_zeros();
+    test_pullback();
     test_every_operation();
     qb_context_destroy(context);
     return 0;
