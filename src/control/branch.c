@@ -345,12 +345,6 @@ static void switch_transpose(qb_rule *r)
 
 /* ---- Batching */
 
-static qb_value splat_like(qb_graph *graph, qb_value like, double number)
-{
-    const qb_value_info info = graph->values[like];
-    return qb_splat(graph, info.dtype, info.rank, info.shape, number);
-}
-
 /* Each example its branch: all are computed, and selected. */
 static qb_status batch_index(qb_rule *r, const branches *b, qb_scratch *scratch)
 {
@@ -361,10 +355,10 @@ static qb_status batch_index(qb_rule *r, const branches *b, qb_scratch *scratch)
         return qb_fail_memory();
     qb_graph *graph = r->graph;
     qb_value index = r->operand[0];
-    index = qb_max(graph, index, splat_like(graph, index, 0));
-    index = qb_min(graph, index, splat_like(graph, index, b->count - 1));
+    index = qb_max(graph, index, qb_splat_like(graph, index, 0));
+    index = qb_min(graph, index, qb_splat_like(graph, index, b->count - 1));
     for (int k = 0; k < b->count; k++) {
-        qb_value chosen = qb_equal(graph, index, splat_like(graph, index, k));
+        qb_value chosen = qb_equal(graph, index, qb_splat_like(graph, index, k));
         qb_value active = r->active == QB_NONE ? chosen : qb_bit_and(graph, chosen, r->active);
         QB_TRY(qb_graph_take_status(graph));
         QB_TRY(qb_vmap_active(b->source[k], graph, active, r->operand + 1, r->mapped + 1, r->batch_size, values,

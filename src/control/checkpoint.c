@@ -106,7 +106,8 @@ static void checkpoint_jvp(qb_rule *r)
 {
     qb_scratch scratch = {0};
     qb_graph *tangents = NULL;
-    finish(r, jvp(r, &tangents, &scratch), tangents, &scratch);
+    qb_status status = jvp(r, &tangents, &scratch);
+    finish(r, status, tangents, &scratch);
 }
 
 static qb_status transpose(qb_rule *r, qb_graph **transposed, qb_scratch *scratch)
@@ -139,7 +140,8 @@ static void checkpoint_transpose(qb_rule *r)
 {
     qb_scratch scratch = {0};
     qb_graph *transposed = NULL;
-    finish(r, transpose(r, &transposed, &scratch), transposed, &scratch);
+    qb_status status = transpose(r, &transposed, &scratch);
+    finish(r, status, transposed, &scratch);
 }
 
 static qb_status batch(qb_rule *r, qb_graph **batched, qb_scratch *scratch)
@@ -169,7 +171,8 @@ static void checkpoint_batch(qb_rule *r)
 {
     qb_scratch scratch = {0};
     qb_graph *batched = NULL;
-    finish(r, batch(r, &batched, &scratch), batched, &scratch);
+    qb_status status = batch(r, &batched, &scratch);
+    finish(r, status, batched, &scratch);
 }
 
 static qb_status checkpoint_needs(const qb_node *node, const bool *used, bool *needed)
@@ -214,7 +217,8 @@ static void checkpoint_refine(qb_rule *r)
 {
     qb_scratch scratch = {0};
     qb_graph *small = NULL;
-    finish(r, refine(r, &small, &scratch), small, &scratch);
+    qb_status status = refine(r, &small, &scratch);
+    finish(r, status, small, &scratch);
 }
 
 const qb_op qb_op_checkpoint = {.name = "checkpoint",

@@ -566,36 +566,6 @@ static void pullback_transpose(qb_rule *r)
     finish(r, pull_back(r, &scratch), &scratch);
 }
 
-static qb_status batch_pullback(qb_rule *r, qb_graph **out, qb_scratch *scratch)
-{
-    const qb_graph *backward = r->attribute[0].graph;
-    int known = (int)r->attribute[1].integer;
-    qb_rule only_known = *r;
-    only_known.operand_count = known;
-    batched b;
-    qb_status status = begin_batched(&b, &only_known, backward, scratch);
-    for (int i = known; status == QB_OK && i < backward->input_count; i++)
-        status = add_batched_input(&b, backward, backward->inputs[i], true);
-    if (status == QB_OK)
-        status = run_batched(&b, backward);
-    for (int i = 0; status == QB_OK && i < backward->output_count; i++)
-        status = add_batched_output(&b, i, r->mapped[known + i]);
-    *out = end_batched(&b, status);
-    QB_TRY(status);
-    qb_attribute attributes[] = {qb_subgraph(*out), r->attribute[1]};
-    (void)qb_emit_all(r->graph, r->op, r->operand_count, r->operand, attributes, r->batched_result);
-    return qb_graph_take_status(r->graph);
-}
-
-static void pullback_batch(qb_rule *r)
-{
-    qb_scratch scratch = {0};
-    qb_graph *batched_backward = NULL;
-    qb_status status = batch_pullback(r, &batched_backward, &scratch);
-    qb_graph_release(batched_backward);
-    finish(r, status, &scratch);
-}
-
 const qb_op qb_op_pullback = {.name = "pullback",
                               .summary = "the derivative of a custom_vjp: only its transpose can be computed",
                               .arity = -1,
@@ -607,7 +577,6 @@ const qb_op qb_op_pullback = {.name = "pullback",
                               .infer = pullback_infer,
                               .jvp = pullback_jvp,
                               .transpose = pullback_transpose,
-                              .batch = pullback_batch,
                               .refine = pullback_jvp};
 
 /* ---- custom_end */

@@ -41,14 +41,10 @@ static qb_status add_input(const batch *b, qb_graph *graph, int i, qb_value *out
 /* bool[size] for an array of one example's shape: repeated over its axes. */
 static qb_value spread(qb_graph *graph, qb_value flags, qb_value like)
 {
+    if (like < 0)
+        return like;
     const qb_value_info info = graph->values[like];
     return qb_broadcast(graph, flags, info.rank, info.shape, (int64_t[]){0});
-}
-
-static qb_value zeros_like(qb_graph *graph, qb_value like)
-{
-    const qb_value_info info = graph->values[like];
-    return qb_splat(graph, info.dtype, info.rank, info.shape, 0);
 }
 
 /* Inputs i, consts, the extra constants, and carries: shared by the condition and the body. */
@@ -154,7 +150,7 @@ static qb_status make_body(batch *b, qb_scratch *scratch)
             outputs[i] = qb_broadcast_leading(b->body, outputs[i], size_of(b));
         if (runs != QB_NONE && outputs[i] >= 0)
             outputs[i] = qb_select(b->body, spread(b->body, runs, outputs[i]), outputs[i],
-                                   carried ? inputs[1 + loop->consts + i] : zeros_like(b->body, outputs[i]));
+                                   carried ? inputs[1 + loop->consts + i] : qb_splat_like(b->body, outputs[i], 0));
     }
     if (b->tests)
         executed = qb_add(b->body, executed, qb_convert(b->body, runs, QB_INT64));
@@ -247,7 +243,7 @@ static qb_value common_count(const batch *b)
     if (size_of(b) == 0)
         return qb_scalar(graph, QB_INT64, 0);
     if (active != QB_NONE)
-        count = qb_select(graph, active, count, zeros_like(graph, count));
+        count = qb_select(graph, active, count, qb_splat_like(graph, count, 0));
     return qb_reduce_max(graph, count, 1, (int64_t[]){0});
 }
 

@@ -13,13 +13,13 @@
 /* Where the inputs and outputs of the joint body come from: the list of (primal, tangent) inputs of a part of the loop. */
 typedef struct joint {
     qb_loop loop;
-    qb_graph *jvp;          /* inputs: those of the body, then tangents */
-    bool *has_tangent;      /* of each input of the body */
-    bool *requires, *makes; /* of each output of the body: whether it must have, and has, a tangent */
-    int *inputs;            /* the joint body's inputs, in terms of the jvp's */
-    int *outputs;           /* likewise */
-    bool *late;             /* of each input of the joint body: whether it is a tangent */
-    qb_value *operands;     /* of the joint loop */
+    qb_graph *jvp;       /* inputs: those of the body, then tangents */
+    bool *has_tangent;   /* of each input of the body */
+    bool *needs, *makes; /* of each output of the body: whether it must have, and has, a tangent */
+    int *inputs;         /* the joint body's inputs, in terms of the jvp's */
+    int *outputs;        /* likewise */
+    bool *late;          /* of each input of the joint body: whether it is a tangent */
+    qb_value *operands;  /* of the joint loop */
     int input_count, output_count;
 } joint;
 
@@ -32,8 +32,8 @@ static qb_status find_tangents(joint *j, const qb_loop *loop, qb_forward forward
         qb_graph_release(j->jvp);
         j->jvp = NULL;
         for (int i = 0; i < loop->carries; i++)
-        j->requires[i] = j->has_tangent[first + i];
-        QB_TRY(qb_subgraph_jvp(loop->body, forward, j->has_tangent, j->requires, j->makes, &j->jvp));
+            j->needs[i] = j->has_tangent[first + i];
+        QB_TRY(qb_subgraph_jvp(loop->body, forward, j->has_tangent, j->needs, j->makes, &j->jvp));
         for (int i = 0; i < loop->carries; i++) {
             changed = changed || (j->makes[i] && !j->has_tangent[first + i]);
             j->has_tangent[first + i] = j->has_tangent[first + i] || j->makes[i];
@@ -99,7 +99,7 @@ static qb_status make_joint(joint *j, const qb_rule *r, const qb_loop *loop, qb_
 {
     int inputs = loop->body->input_count, outputs = loop->body->output_count;
     j->has_tangent = qb_scratch_take(scratch, inputs, sizeof *j->has_tangent);
-    j->requires = qb_scratch_take(scratch, outputs, sizeof *j->requires);
+    j->needs = qb_scratch_take(scratch, outputs, sizeof *j->needs);
     j->makes = qb_scratch_take(scratch, outputs, sizeof *j->makes);
     j->inputs = qb_scratch_take(scratch, 2 * inputs, sizeof *j->inputs);
     j->outputs = qb_scratch_take(scratch, 2 * outputs, sizeof *j->outputs);

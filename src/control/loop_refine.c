@@ -101,9 +101,11 @@ static qb_status optimize(const refinement *f, const qb_graph *source, int input
     qb_status status = QB_OK;
     for (int i = 0; status == QB_OK && i < input_count; i++)
         status = qb_graph_input_like(graph, NULL, body, body->inputs[f->given[i]], &arguments[f->given[i]]);
-    for (int i = 1; i <= f->loop.consts; i++)
+    for (int i = 1; status == QB_OK && i <= f->loop.consts; i++)
         if (arguments[i] == QB_NONE)
             arguments[i] = remake(f->rule->graph, f->loop.operands[i - 1], graph);
+    if (status == QB_OK)
+        status = qb_graph_take_status(graph);
     if (status == QB_OK)
         status = qb_inline(source, graph, arguments, values);
     for (int i = 0; status == QB_OK && i < source->output_count; i++)

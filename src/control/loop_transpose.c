@@ -13,7 +13,7 @@ typedef struct reversal {
     bool *linear;        /* of each input of the body */
     bool *has_cotangent; /* of each output of the body */
     bool *makes;         /* of each input: whether it gets a cotangent */
-    bool *requires;
+    bool *needs;
     qb_graph *step; /* the body's transpose; inputs: what is not linear, then cotangents; outputs: cotangents */
     qb_graph *body;
     qb_value *operands, *arguments; /* of the new loop; of `step` in its body */
@@ -37,8 +37,8 @@ static qb_status find_cotangents(reversal *v)
         qb_graph_release(v->step);
         v->step = NULL;
         for (int i = 0; i < loop->carries; i++)
-        v->requires[carry + i] = v->has_cotangent[i];
-        QB_TRY(qb_subgraph_transpose(loop->body, v->linear, v->has_cotangent, v->requires, v->makes, &v->step));
+            v->needs[carry + i] = v->has_cotangent[i];
+        QB_TRY(qb_subgraph_transpose(loop->body, v->linear, v->has_cotangent, v->needs, v->makes, &v->step));
         for (int i = 0; i < loop->carries; i++) {
             changed = changed || (v->makes[carry + i] && !v->has_cotangent[i]);
             v->has_cotangent[i] = v->has_cotangent[i] || v->makes[carry + i];
@@ -145,7 +145,7 @@ static qb_status begin(reversal *v, qb_scratch *scratch)
     v->linear = qb_scratch_take(scratch, inputs, sizeof *v->linear);
     v->has_cotangent = qb_scratch_take(scratch, outputs, sizeof *v->has_cotangent);
     v->makes = qb_scratch_take(scratch, inputs, sizeof *v->makes);
-    v->requires = qb_scratch_take(scratch, inputs, sizeof *v->requires);
+    v->needs = qb_scratch_take(scratch, inputs, sizeof *v->needs);
     v->operands = qb_scratch_values(scratch, 2 * inputs + outputs);
     v->arguments = qb_scratch_values(scratch, inputs + outputs);
     v->place = qb_scratch_take(scratch, inputs, sizeof *v->place);
