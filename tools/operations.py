@@ -33,6 +33,8 @@ def rules(operation):
         batching = "not needed: a leaf"
     elif operation["elementwise"]:
         batching = "derived"
+    elif operation["transpose_only"]:
+        batching = "not needed: transposed before anything is batched"
     else:
         batching = "written" if operation["batch"] else "refused: no rule"
     return forward, reverse, batching, cpu(operation)

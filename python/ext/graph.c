@@ -627,12 +627,12 @@ PyDoc_STRVAR(operations_doc, "operations()\n--\n\n"
 static PyObject *describe_operation(const qb_op *op)
 {
 #define FLAG(flag) PyBool_FromLong((op->flags & QB_OP_##flag) != 0)
-    return Py_BuildValue("{sssssisNsNsNsNsNsNsNsNsNsNsN}", "name", op->name, "summary", op->summary, "arity", op->arity,
-                         "elementwise", FLAG(ELEMENTWISE), "linear", FLAG(LINEAR), "bilinear", FLAG(BILINEAR), "flat",
-                         FLAG(FLAT), "view", FLAG(VIEW), "overwrites", FLAG(OVERWRITES), "jvp",
-                         PyBool_FromLong(op->jvp != NULL), "transpose", PyBool_FromLong(op->transpose != NULL), "batch",
-                         PyBool_FromLong(op->batch != NULL), "lane", PyBool_FromLong(op->lane != QB_LANE_NONE), "cpu",
-                         PyBool_FromLong(op->cpu != NULL));
+    return Py_BuildValue("{sssssisNsNsNsNsNsNsNsNsNsNsNsN}", "name", op->name, "summary", op->summary, "arity",
+                         op->arity, "elementwise", FLAG(ELEMENTWISE), "transpose_only", FLAG(TRANSPOSE_ONLY), "linear",
+                         FLAG(LINEAR), "bilinear", FLAG(BILINEAR), "flat", FLAG(FLAT), "view", FLAG(VIEW), "overwrites",
+                         FLAG(OVERWRITES), "jvp", PyBool_FromLong(op->jvp != NULL), "transpose",
+                         PyBool_FromLong(op->transpose != NULL), "batch", PyBool_FromLong(op->batch != NULL), "lane",
+                         PyBool_FromLong(op->lane != QB_LANE_NONE), "cpu", PyBool_FromLong(op->cpu != NULL));
 #undef FLAG
 }
 
