@@ -1,6 +1,7 @@
 /* Making and running regions. */
 #include "program/region.h"
 
+#include "base/threads.h"
 #include "control/control.h"
 #include "program/program.h"
 
@@ -27,6 +28,18 @@ static qb_status add_program(qb_context *context, qb_region *region, qb_graph *g
 static int64_t value_bytes(const qb_graph *graph, qb_value value)
 {
     return qb_value_size(graph, value) * (int64_t)qb_dtype_size(graph->values[value].dtype);
+}
+
+/* Iterations of a loop without carries go to threads where each is worth it. */
+static void share_iterations(qb_region *region, const qb_graph *body)
+{
+    enum { LEAST_FLOPS = 50000 };
+    region->thread_count = 1;
+    region->thread_size = region->workspace_size;
+    if (region->carries > 0 || region->tested || region->capacity < 2 || qb_graph_flops(body) < LEAST_FLOPS)
+        return;
+    region->thread_count = region->capacity < qb_thread_count() ? (int32_t)region->capacity : qb_thread_count();
+    region->workspace_size *= region->thread_count;
 }
 
 static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *memory)
@@ -56,6 +69,7 @@ static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *mem
     region->table_offset = region->workspace_size;
     int64_t entries = loop.body->input_count + loop.body->output_count + loop.carries;
     region->workspace_size += rounded(entries * (int64_t)sizeof(char *));
+    share_iterations(region, loop.body);
     return QB_OK;
 }
 
@@ -118,6 +132,8 @@ static int64_t nanoseconds(void)
 static qb_status ask(qb_run_state *state)
 {
     enum { SHORT = 2000000, LONG = 20000000 };
+    if (state->failure && atomic_load_explicit(state->failure, memory_order_relaxed) != QB_OK)
+        return QB_ERROR_INTERRUPTED;
     int64_t now = nanoseconds(), passed = now - state->last;
     if (passed < SHORT && state->stride < 1 << 20)
         state->stride *= 2;
@@ -246,10 +262,11 @@ static qb_status iterate(running *l)
 static void finish(const running *l)
 {
     const qb_region *region = l->region;
-    char *const *carries = l->inputs + 1 + region->consts;
-    for (int i = 0; i < region->carries; i++)
-        if (carries[i] != l->results[i])
-            memcpy(l->results[i], carries[i], (size_t)region->bytes[i]);
+    for (int i = 0; i < region->carries; i++) {
+        const char *carry = l->inputs[1 + region->consts + i];
+        if (carry != l->results[i])
+            memcpy(l->results[i], carry, (size_t)region->bytes[i]);
+    }
     for (int i = 0; i < region->ys; i++) {
         int64_t bytes = region->bytes[region->carries + region->sequences + i];
         memset((char *)l->results[region->carries + i] + l->executed * bytes, 0,
@@ -259,9 +276,62 @@ static void finish(const running *l)
         *(int64_t *)l->results[region->carries + region->ys] = l->executed;
 }
 
+typedef struct shared_loop {
+    const qb_region *region;
+    char *workspace;
+    void **operands, **results;
+    qb_run_state *state; /* of the thread that called */
+    running running[QB_MOST_THREADS];
+    qb_run_state states[QB_MOST_THREADS];
+    bool begun[QB_MOST_THREADS];
+    _Atomic int failure;
+} shared_loop;
+
+static void run_iteration(void *data, int64_t index, int worker)
+{
+    shared_loop *s = data;
+    running *l = &s->running[worker];
+    if (atomic_load_explicit(&s->failure, memory_order_relaxed) != QB_OK)
+        return;
+    if (!s->begun[worker]) {
+        s->states[worker] = (qb_run_state){.context = s->state->context, .patience = 1, .stride = 1};
+        s->states[worker].failure = &s->failure;
+        *l = (running){.region = s->region,
+                       .state = worker == 0 ? s->state : &s->states[worker],
+                       .operands = s->operands,
+                       .results = s->results};
+        begin(l, s->workspace + worker * s->region->thread_size);
+        s->begun[worker] = true;
+    }
+    l->index = index;
+    address_elements(l);
+    qb_status status = qb_frame_run(s->region->programs[0], l->body, l->inputs, l->outputs, l->state);
+    if (status == QB_OK)
+        status = go_on(l->state);
+    int none = QB_OK;
+    if (status != QB_OK)
+        (void)atomic_compare_exchange_strong(&s->failure, &none, status);
+}
+
+static qb_status run_shared(const qb_region *region, char *workspace, void **operands, void **results,
+                            qb_run_state *state)
+{
+    shared_loop s = {
+        .region = region, .workspace = workspace, .operands = operands, .results = results, .state = state};
+    int64_t limit = limit_of(region, operands);
+    atomic_init(&s.failure, QB_OK);
+    qb_parallel(limit, run_iteration, &s);
+    qb_status status = (qb_status)atomic_load(&s.failure);
+    if (status == QB_OK)
+        finish(&(running){.region = region, .results = results, .executed = limit, .inputs = NULL});
+    return status;
+}
+
 static qb_status run_loop(const qb_region *region, char *workspace, void **operands, void **results,
                           qb_run_state *state)
 {
+    if (region->thread_count > 1)
+        return run_shared(region, workspace, operands, results, state);
     running l = {.region = region, .state = state, .operands = operands, .results = results};
     begin(&l, workspace);
     QB_TRY(iterate(&l));

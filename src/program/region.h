@@ -1,5 +1,7 @@
 /* Regions: the steps that run programs of their own, once (checkpoint), one of several (switch), or again and again (loop).
  *
+ * A loop without carries has iterations that do not depend on one another: if they take long enough, threads share them.
+ *
  * A region's memory is a workspace in the arena of the program that it belongs to, planned like any buffer: the frames of
  * its programs, and for a loop the second buffers of the carries. So running allocates nothing, at any depth, and a
  * program's peak memory is the size of its frame. */
@@ -11,9 +13,10 @@
 /* What a run has beside frames: whether it is to go on is asked in loops, now and then. */
 typedef struct qb_run_state {
     qb_context *context;
-    int64_t patience; /* iterations until the clock is read again, */
-    int64_t stride;   /* out of so many */
-    int64_t last;     /* nanoseconds: when the host was last asked */
+    int64_t patience;     /* iterations until the clock is read again, */
+    int64_t stride;       /* out of so many */
+    int64_t last;         /* nanoseconds: when the host was last asked */
+    _Atomic int *failure; /* the status that another thread's part of this run ended with; NULL: there is none */
 } qb_run_state;
 
 typedef struct qb_region {
@@ -31,6 +34,8 @@ typedef struct qb_region {
     int64_t capacity;
     bool reverse, counted, tested;
     int32_t consts, carries, sequences, ys;
+    int32_t thread_count;   /* that may run iterations at once; each has a workspace of its own, */
+    int64_t thread_size;    /* of so many bytes */
     int64_t *bytes;         /* of a carry; of an element of a sequence; of ys: in that order */
     int64_t *buffer_offset; /* of each carry's second buffer in the workspace */
     int64_t table_offset;   /* of the tables of addresses */
