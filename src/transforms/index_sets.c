@@ -150,7 +150,7 @@ qb_index_sets *qb_index_sets_create(int64_t universe)
     sets->seen_item = qb_allocate_zeroed((size_t)universe, sizeof *sets->seen_item);
     sets->found = qb_allocate((size_t)universe * sizeof *sets->found);
     bool valid = sets->table && sets->pairs && sets->seen_item && sets->found &&
-                 QB_GROW(sets->start, 0, sets->capacity, 2) && reserve_items(sets, universe);
+                 QB_GROW(sets->start, 0, sets->capacity, 2) && reserve_items(sets, universe + 1);
     if (valid) {
         sets->start[0] = sets->start[1] = 0;
         sets->count = 1; /* the empty set */
