@@ -94,7 +94,7 @@ static inline void build_while(qb_graph *g, qb_dtype d)
                         .operands = operands},
               results);
     for (int i = 0; i < 4; i++)
-        out(g, results[i]);
+        out(g, results[(i + 1) % 4]);
 }
 
 /* An inner loop over the outer one's carry, on a constant of both. */
