@@ -195,7 +195,11 @@ qb_status qb_compile(qb_context *context, const qb_graph *graph, const char *dev
     QB_TRY(qb_device_check(device_name));
     qb_graph *optimized;
     QB_TRY(qb_optimize(graph, &optimized));
-    qb_status status = qb_program_make(context, optimized, out);
+    qb_graph *tiled = NULL;
+    qb_status status = qb_tile(optimized, &tiled);
+    if (status == QB_OK)
+        status = qb_program_make(context, tiled ? tiled : optimized, out);
+    qb_graph_release(tiled);
     qb_graph_release(optimized);
     return status;
 }
