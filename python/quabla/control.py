@@ -8,6 +8,7 @@ times, so neither needs a primitive of its own.
 A call on concrete arrays is compiled and cached as that of any transform; a call on tracers is part of their trace.
 """
 
+import contextlib
 import functools
 import math
 import operator
@@ -34,6 +35,7 @@ __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 INDEX = Example((), _core.int64, False)
 ALL = math.inf  # unroll=True and checkpoint=True as they are kept: True and 1 would be one key of a cache
 BALANCED = "balanced"
+LARGEST = 2**63 - 1  # indices are int64
 
 
 def _example(array):
@@ -350,8 +352,9 @@ def _check_int(value, what, least):
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{what} must be an int, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{what} must be at least {least}, got {number}")
+    if not least <= number <= LARGEST:
+        bound = f"at least {least}" if number < least else f"at most {LARGEST}"
+        raise ValueError(f"{what} must be {bound}, got {number}")
     return number
 
 
@@ -480,10 +483,11 @@ def _bound(value, name):
     """A loop's bound: a Python int where it has a value, an int64 tracer otherwise."""
     if not isinstance(value, _core.TraceTensor):
         if not isinstance(value, (bool, float)):
-            try:
-                return operator.index(value)
-            except TypeError:
-                pass
+            with contextlib.suppress(TypeError):
+                number = operator.index(value)
+                if abs(number) > LARGEST:
+                    raise ValueError(f"fori_loop: {name} must be between -{LARGEST} and {LARGEST}, got {number}")
+                return number
         raise TypeError(f"fori_loop: {name} must be an integer, got {value!r}")
     if value.shape or value.dtype.kind not in "iu":
         raise TypeError(

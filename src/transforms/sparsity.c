@@ -516,9 +516,11 @@ static qb_status pattern_of(walk *w, qb_value value, int64_t columns, qb_pattern
         return qb_fail_memory();
     }
     p.start[p.rows] = entries;
-    for (int64_t r = 0; r < p.rows; r++)
-        memcpy(p.column + p.start[r], qb_index_set_items(w->pool, sets[r]),
-               (size_t)qb_index_set_size(w->pool, sets[r]) * sizeof *p.column);
+    for (int64_t r = 0; r < p.rows; r++) {
+        size_t count = (size_t)qb_index_set_size(w->pool, sets[r]);
+        if (count > 0) /* an empty set may have no items to point to */
+            memcpy(p.column + p.start[r], qb_index_set_items(w->pool, sets[r]), count * sizeof *p.column);
+    }
     *out = p;
     return QB_OK;
 }

@@ -660,6 +660,14 @@ def test_bounds_and_counts_that_are_none():
             qb.while_loop(lambda c: c < 1, lambda c: c, 1.0, max_steps=bad)
         with pytest.raises(TypeError, match="max_steps must be an int"):
             qb.fori_loop(0, 3, same, 1.0, max_steps=bad)
+    for call in (
+        lambda: qb.scan(pair, 1.0, length=2**63),
+        lambda: qb.fori_loop(0, 2**63, same, 1.0),
+        lambda: qb.fori_loop(-(2**64), 3, same, 1.0),
+        lambda: qb.while_loop(lambda c: c < 1, lambda c: c, 1.0, max_steps=2**63),
+    ):
+        with pytest.raises(ValueError, match="9223372036854775807"):
+            call()
     with pytest.raises(ValueError, match="max_steps must be at least 0"):
         qb.while_loop(lambda c: c < 1, lambda c: c, 1.0, max_steps=-1)
 

@@ -73,3 +73,14 @@ def test_poisson2d_mlp(tmp_path):
     assert error, output
     assert 0.0 < float(error.group(1)) < 2.0
     assert ("picture: " in output) == (tmp_path / "poisson2d_mlp.png").exists()
+
+
+def test_lynx_hare(tmp_path):
+    """The whole fit: its rates are those of the literature (0.545, 0.028, 0.80, 0.024 in Carpenter's study)."""
+    output = run([ROOT / "examples" / "lynx_hare.py"], tmp_path)
+    found = {name.strip(): float(value) for name, value in re.findall(r"^(.{15}) +(\S+) \+- ", output, re.MULTILINE)}
+    assert found["growth"] == pytest.approx(0.545, abs=0.03)
+    assert found["predation"] == pytest.approx(0.028, abs=0.002)
+    assert found["death"] == pytest.approx(0.80, abs=0.03)
+    assert found["gain"] == pytest.approx(0.024, abs=0.002)
+    assert ("picture: " in output) == (tmp_path / "lynx_hare.png").exists()
