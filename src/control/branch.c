@@ -480,7 +480,7 @@ static qb_status refine(qb_rule *r, branches *b, qb_scratch *scratch)
     if (scratch->failed)
         return qb_fail_memory();
     if (known >= 0)
-        return qb_inline(b->source[known], r->graph, r->operand + 1, r->refined_result);
+        return qb_refine_inline(r, b->source[known], r->operand + 1);
     for (int k = 0; k < b->count; k++) {
         QB_TRY(qb_subgraph_optimize(b->source[k], r->used, &b->made[k]));
         QB_TRY(qb_mark_live_inputs(b->made[k], live));

@@ -85,6 +85,8 @@ qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, cons
 
 /* The passes on the graph with the outputs that are wanted. Inputs stay, needed or not. */
 qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_graph **out);
+/* Refines a node to `source` on these operands: optimized first, since nothing refines again what is in it. */
+qb_status qb_refine_inline(qb_rule *r, const qb_graph *source, const qb_value *operands);
 /* Sets live[i] where an output needs input i, by what the nodes name. */
 qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live);
 /* Replaces the graph by itself with these of its inputs only. */
