@@ -570,3 +570,21 @@ def test_custom_functions_in_each_other():
     known = lambda x: qb.fori_loop(0, 1, lambda i, c: qb.switch(i, [f, half], c), x)  # i is 0
     for g in (known, qb.jit(known)):
         assert_close(g(0.5), f(0.5), 1e-15)
+
+
+def test_a_rule_by_jvp_of_branches_that_hold_what_they_do_not_need():
+    """One branch recomputes a region that closes over a value that it does not read, the other one needs residuals."""
+
+    def plain(x):
+        def first(c):
+            unused = -x
+            body = lambda i, c: (c[0] * unused, (-x, c[0]))[1]
+            a, b = qb.fori_loop(0, 2, body, (c, x), checkpoint=2)
+            return a + b
+
+        return qb.cond(x > 0, first, lambda c: c / (2.0 + qb.sin(c)), x)
+
+    f = qb.custom_jvp(plain)
+    f.defjvp(lambda primals, tangents: qb.jvp(plain, primals, tangents))
+    for x in (0.5, -0.5):
+        assert_close(qb.vjp(f, x)[1](1.0), qb.vjp(plain, x)[1](1.0), 1e-15)
