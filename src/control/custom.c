@@ -336,23 +336,38 @@ static qb_status batch_rule(const qb_rule *r, const bool *mapped, bool *found, q
     return status;
 }
 
+static void release(int count, qb_graph **graphs)
+{
+    for (int i = 0; i < count; i++) {
+        qb_graph_release(graphs[i]);
+        graphs[i] = NULL;
+    }
+}
+
+/* Adds flags to others; whether there is a new one. */
+static bool adopt(bool *mapped, const bool *found, int count)
+{
+    bool changed = false;
+    for (int i = 0; i < count; i++) {
+        changed = changed || (found[i] && !mapped[i]);
+        mapped[i] = mapped[i] || found[i];
+    }
+    return changed;
+}
+
 static qb_status custom_jvp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *scratch)
 {
     bool *mapped = qb_scratch_take(scratch, r->result_count, sizeof *mapped);
     bool *found = qb_scratch_take(scratch, r->result_count, sizeof *found);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        qb_graph_release(graphs[0]);
-        qb_graph_release(graphs[1]);
-        graphs[0] = graphs[1] = NULL;
-        QB_TRY(batch_primal(r, r->attribute[BODY].graph, r->result_count, round ? mapped : NULL, scratch, found,
+    for (bool first = true, changed = true; changed; first = false) { /* again where the rule maps more than the body */
+        release(2, graphs);
+        QB_TRY(batch_primal(r, r->attribute[BODY].graph, r->result_count, first ? NULL : mapped, scratch, found,
                             &graphs[0]));
-        for (int i = 0; i < r->result_count; i++)
-            mapped[i] = mapped[i] || found[i];
+        (void)adopt(mapped, found, r->result_count);
         QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
-        for (int i = 0; i < r->result_count; i++)
-            mapped[i] = mapped[i] || found[i];
+        changed = adopt(mapped, found, r->result_count);
     }
     qb_attribute attributes[] = {qb_subgraph(graphs[0]), qb_subgraph(graphs[1]), r->attribute[JVP_ARGUMENTS]};
     memcpy(r->result_mapped, mapped, (size_t)r->result_count * sizeof *mapped);
@@ -365,8 +380,7 @@ static void custom_jvp_batch(qb_rule *r)
     qb_scratch scratch = {0};
     qb_graph *graphs[2] = {NULL, NULL};
     qb_status status = custom_jvp_batched(r, graphs, &scratch);
-    qb_graph_release(graphs[0]);
-    qb_graph_release(graphs[1]);
+    release(2, graphs);
     finish(r, status, &scratch);
 }
 
@@ -497,15 +511,12 @@ static qb_status custom_vjp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *s
     bool *found = qb_scratch_take(scratch, forward->output_count, sizeof *found);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        for (int i = 0; i < 2; i++) {
-            qb_graph_release(graphs[i]);
-            graphs[i] = NULL;
-            QB_TRY(batch_primal(r, i ? forward : body, r->result_count, round ? mapped : NULL, scratch, found,
-                                &graphs[i]));
-            for (int k = 0; k < r->result_count; k++)
-                mapped[k] = mapped[k] || found[k];
-        }
+    for (bool first = true, changed = true; changed; first = false) { /* again where forward maps more than the body */
+        release(2, graphs);
+        QB_TRY(batch_primal(r, body, r->result_count, first ? NULL : mapped, scratch, found, &graphs[0]));
+        (void)adopt(mapped, found, r->result_count);
+        QB_TRY(batch_primal(r, forward, r->result_count, mapped, scratch, found, &graphs[1]));
+        changed = adopt(mapped, found, r->result_count);
     }
     QB_TRY(batch_backward(r, mapped, found + r->result_count, scratch, &graphs[2]));
     qb_attribute attributes[] = {qb_subgraph(graphs[0]), qb_subgraph(graphs[1]), qb_subgraph(graphs[2]),
@@ -520,8 +531,7 @@ static void custom_vjp_batch(qb_rule *r)
     qb_scratch scratch = {0};
     qb_graph *graphs[3] = {NULL, NULL, NULL};
     qb_status status = custom_vjp_batched(r, graphs, &scratch);
-    for (int i = 0; i < 3; i++)
-        qb_graph_release(graphs[i]);
+    release(3, graphs);
     finish(r, status, &scratch);
 }
 
