@@ -87,22 +87,56 @@ static void finish(qb_rule *r, qb_status status, qb_scratch *scratch)
 
 /* ---- Forward mode */
 
+/* Branches are transformed on their own, each once (a nest of switches would else be transformed so often as a power of its depth),
+ * and then completed: what one branch gives, all give. */
+static bool has_all(const bool *own, const bool *all, int count)
+{
+    return memcmp(own, all, (size_t)count * sizeof *own) == 0;
+}
+
+/* Replaces a graph whose outputs from `first` on are those of the results with own[k] by one that has those with all[k], zeros
+ * like like[k] of `source` where there was none. */
+static qb_status complete(qb_graph **made, int first, int count, const bool *own, const bool *all,
+                          const qb_graph *source, const qb_value *like, qb_scratch *scratch)
+{
+    if (has_all(own, all, count))
+        return QB_OK;
+    qb_graph *wider = NULL;
+    qb_value *values = qb_scratch_values(scratch, (*made)->output_count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    QB_TRY(qb_graph_like(*made, &wider));
+    qb_status status = qb_inline(*made, wider, wider->inputs, values);
+    for (int i = 0; status == QB_OK && i < first; i++)
+        status = qb_graph_output(wider, values[i]);
+    for (int i = 0, k = first; status == QB_OK && i < count; i++) {
+        if (!all[i])
+            continue;
+        qb_value value = qb_or_zeros(wider, own[i] ? values[k++] : QB_NONE, source, like[i]);
+        status = value < 0 ? qb_graph_take_status(wider) : qb_graph_output(wider, value);
+    }
+    qb_graph_release(status == QB_OK ? *made : wider);
+    if (status == QB_OK)
+        *made = wider;
+    return status;
+}
+
 /* Each branch with tangents; a result has one where a branch gives it one. */
 static qb_status differentiate(const qb_rule *r, branches *b, const bool *has_tangent, bool *makes, qb_scratch *scratch)
 {
     int outputs = b->source[0]->output_count;
-    bool *own = qb_scratch_take(scratch, outputs, sizeof *own);
+    bool *own = qb_scratch_take(scratch, b->count * outputs, sizeof *own);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        for (int i = 0; i < b->count; i++) {
-            qb_graph_release(b->made[i]);
-            b->made[i] = NULL;
-            QB_TRY(qb_subgraph_jvp(b->source[i], r->forward, has_tangent, round ? makes : NULL, own, &b->made[i]));
-            for (int k = 0; round == 0 && k < outputs; k++)
-                makes[k] = makes[k] || own[k];
-        }
+    for (int i = 0; i < b->count; i++) {
+        bool *here = own + i * outputs;
+        QB_TRY(qb_subgraph_jvp(b->source[i], r->forward, has_tangent, NULL, here, &b->made[i]));
+        for (int k = 0; k < outputs; k++)
+            makes[k] = makes[k] || here[k];
     }
+    for (int i = 0; i < b->count; i++)
+        QB_TRY(complete(&b->made[i], outputs, outputs, own + i * outputs, makes, b->source[i], b->source[i]->outputs,
+                        scratch));
     return QB_OK;
 }
 
@@ -302,7 +336,8 @@ static qb_status transpose(qb_rule *r, branches *b, qb_scratch *scratch)
 {
     int inputs = r->operand_count - 1, outputs = r->result_count, count = 1;
     bool *has_cotangent = qb_scratch_take(scratch, outputs, sizeof *has_cotangent);
-    bool *makes = qb_scratch_take(scratch, inputs, sizeof *makes), *own = qb_scratch_take(scratch, inputs, sizeof *own);
+    bool *makes = qb_scratch_take(scratch, inputs, sizeof *makes);
+    bool *own = qb_scratch_take(scratch, b->count * inputs, sizeof *own);
     qb_value *operands = qb_scratch_values(scratch, 1 + inputs + outputs);
     qb_value *results = qb_scratch_values(scratch, inputs);
     if (scratch->failed)
@@ -316,16 +351,14 @@ static qb_status transpose(qb_rule *r, branches *b, qb_scratch *scratch)
         if (has_cotangent[i])
             operands[count++] = r->cotangent[i];
     }
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        for (int i = 0; i < b->count; i++) {
-            qb_graph_release(b->made[i]);
-            b->made[i] = NULL;
-            QB_TRY(qb_subgraph_transpose(b->source[i], r->linear + 1, has_cotangent, round ? makes : NULL, own,
-                                         &b->made[i]));
-            for (int k = 0; round == 0 && k < inputs; k++)
-                makes[k] = makes[k] || (r->linear[k + 1] && own[k]);
-        }
+    for (int i = 0; i < b->count; i++) {
+        bool *here = own + i * inputs;
+        QB_TRY(qb_subgraph_transpose(b->source[i], r->linear + 1, has_cotangent, NULL, here, &b->made[i]));
+        for (int k = 0; k < inputs; k++)
+            makes[k] = makes[k] || here[k];
     }
+    for (int i = 0; i < b->count; i++)
+        QB_TRY(complete(&b->made[i], 0, inputs, own + i * inputs, makes, b->source[i], b->source[i]->inputs, scratch));
     if (!emit(r->graph, b->count, b->made, count, operands, results))
         return qb_graph_take_status(r->graph);
     for (int i = 0, place = 0; i < inputs; i++)
@@ -376,9 +409,9 @@ static qb_status batch_index(qb_rule *r, const branches *b, qb_scratch *scratch)
     return qb_graph_take_status(graph);
 }
 
-/* A branch over a batch, with `active` as its last input where there is one; results with wanted[i] (NULL: none) are mapped. */
-static qb_status batch_branch(const qb_rule *r, const qb_graph *branch, const bool *wanted, bool *is_mapped,
-                              qb_scratch *scratch, qb_graph **out)
+/* A branch over a batch, with `active` as its last input where there is one. */
+static qb_status batch_branch(const qb_rule *r, const qb_graph *branch, bool *is_mapped, qb_scratch *scratch,
+                              qb_graph **out)
 {
     qb_value *inputs = qb_scratch_values(scratch, branch->input_count), active = QB_NONE;
     qb_value *values = qb_scratch_values(scratch, branch->output_count);
@@ -390,31 +423,50 @@ static qb_status batch_branch(const qb_rule *r, const qb_graph *branch, const bo
     if (r->active != QB_NONE)
         QB_TRY(qb_graph_input_like(*out, NULL, r->graph, r->active, &active));
     QB_TRY(qb_vmap_active(branch, *out, active, inputs, r->mapped + 1, r->batch_size, values, is_mapped));
-    for (int i = 0; i < branch->output_count; i++) {
-        if (wanted && wanted[i] && !is_mapped[i])
-            values[i] = qb_broadcast_leading(*out, values[i], r->batch_size);
-        QB_TRY(values[i] < 0 ? qb_graph_take_status(*out) : qb_graph_output(*out, values[i]));
-    }
+    for (int i = 0; i < branch->output_count; i++)
+        QB_TRY(qb_graph_output(*out, values[i]));
     return QB_OK;
+}
+
+/* Replaces a graph whose results are mapped as `own` says by one whose results are as `all` says: repeated over the batch. */
+static qb_status complete_batch(const qb_rule *r, qb_graph **made, const bool *own, const bool *all,
+                                qb_scratch *scratch)
+{
+    int count = r->result_count;
+    if (has_all(own, all, count))
+        return QB_OK;
+    qb_graph *wider = NULL;
+    qb_value *values = qb_scratch_values(scratch, count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    QB_TRY(qb_graph_like(*made, &wider));
+    qb_status status = qb_inline(*made, wider, wider->inputs, values);
+    for (int i = 0; status == QB_OK && i < count; i++) {
+        qb_value value = all[i] && !own[i] ? qb_broadcast_leading(wider, values[i], r->batch_size) : values[i];
+        status = value < 0 ? qb_graph_take_status(wider) : qb_graph_output(wider, value);
+    }
+    qb_graph_release(status == QB_OK ? *made : wider);
+    if (status == QB_OK)
+        *made = wider;
+    return status;
 }
 
 static qb_status batch(qb_rule *r, branches *b, qb_scratch *scratch)
 {
     int outputs = r->result_count, count = r->operand_count;
     bool *mapped = qb_scratch_take(scratch, outputs, sizeof *mapped);
-    bool *own = qb_scratch_take(scratch, outputs, sizeof *own);
+    bool *own = qb_scratch_take(scratch, b->count * outputs, sizeof *own);
     qb_value *operands = qb_scratch_values(scratch, r->operand_count + 1);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        for (int k = 0; k < b->count; k++) {
-            qb_graph_release(b->made[k]);
-            b->made[k] = NULL;
-            QB_TRY(batch_branch(r, b->source[k], round ? mapped : NULL, own, scratch, &b->made[k]));
-            for (int i = 0; round == 0 && i < outputs; i++)
-                mapped[i] = mapped[i] || own[i];
-        }
+    for (int k = 0; k < b->count; k++) {
+        bool *here = own + k * outputs;
+        QB_TRY(batch_branch(r, b->source[k], here, scratch, &b->made[k]));
+        for (int i = 0; i < outputs; i++)
+            mapped[i] = mapped[i] || here[i];
     }
+    for (int k = 0; k < b->count; k++)
+        QB_TRY(complete_batch(r, &b->made[k], own + k * outputs, mapped, scratch));
     memcpy(operands, r->operand, (size_t)r->operand_count * sizeof *operands);
     if (r->active != QB_NONE)
         operands[count++] = r->active;
@@ -480,7 +532,7 @@ static qb_status refine(qb_rule *r, branches *b, qb_scratch *scratch)
     if (scratch->failed)
         return qb_fail_memory();
     if (known >= 0)
-        return qb_inline(b->source[known], r->graph, r->operand + 1, r->refined_result);
+        return qb_refine_inline(r, b->source[known], r->operand + 1);
     for (int k = 0; k < b->count; k++) {
         QB_TRY(qb_subgraph_optimize(b->source[k], r->used, &b->made[k]));
         QB_TRY(qb_mark_live_inputs(b->made[k], live));

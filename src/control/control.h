@@ -10,6 +10,7 @@
  *   branch.c      switch
  *   checkpoint.c  a region that is computed again where its derivative needs it
  *   custom.c      custom_jvp, custom_vjp and its pullback
+ *   reach.c       what depends on what
  *   subgraph.c    what they share */
 #ifndef QB_CONTROL_CONTROL_H
 #define QB_CONTROL_CONTROL_H
@@ -83,8 +84,22 @@ qb_status qb_subgraph_jvp(const qb_graph *source, qb_forward forward, const bool
 qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, const bool *has_cotangent,
                                 const bool *require, bool *has_result, qb_graph **out);
 
+/* ---- Dependence (reach.c) */
+
+/* Marks the carries, among the marked inputs of the body, that depend on a marked input after some iterations. `smooth`: that may
+ * have a derivative by it. */
+qb_status qb_loop_reach(const qb_loop *loop, bool smooth, bool *inputs);
+/* Marks the carries, among the marked outputs of the body, by which a marked output may have a derivative. */
+qb_status qb_loop_reach_back(const qb_loop *loop, bool *outputs);
+/* Whether an output depends on a marked input. */
+qb_status qb_reaches(const qb_graph *graph, int output, const bool *inputs, bool *out);
+
+/* ---- Smaller graphs (subgraph.c) */
+
 /* The passes on the graph with the outputs that are wanted. Inputs stay, needed or not. */
 qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_graph **out);
+/* Refines a node to `source` on these operands: optimized first, since nothing refines again what is in it. */
+qb_status qb_refine_inline(qb_rule *r, const qb_graph *source, const qb_value *operands);
 /* Sets live[i] where an output needs input i, by what the nodes name. */
 qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live);
 /* Replaces the graph by itself with these of its inputs only. */

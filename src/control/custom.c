@@ -49,7 +49,7 @@ static qb_status body_infer(const qb_inference *inference)
 
 static void refine_to_body(qb_rule *r)
 {
-    qb_status status = qb_inline(r->attribute[BODY].graph, r->graph, r->operand, r->refined_result);
+    qb_status status = qb_refine_inline(r, r->attribute[BODY].graph, r->operand);
     if (status != QB_OK)
         (void)qb_graph_fail(r->graph, status);
 }
@@ -194,50 +194,84 @@ static qb_status apply_rule(qb_rule *r, const qb_graph *rule, int arguments, qb_
     return QB_OK;
 }
 
+/* `both` with zeros for the inputs marked in `point`, which the outputs listed do not need. */
+static qb_status without_point(const qb_graph *both, const bool *point, int count, const int *output,
+                               qb_scratch *scratch, qb_graph **out)
+{
+    qb_graph *chosen = NULL, *target = NULL;
+    int *input = qb_scratch_take(scratch, both->input_count, sizeof *input);
+    qb_value *arguments = qb_scratch_values(scratch, both->input_count);
+    qb_value *values = qb_scratch_values(scratch, count);
+    if (scratch->failed)
+        return qb_fail_memory();
+    for (int i = 0; i < both->input_count; i++)
+        input[i] = i;
+    QB_TRY(qb_graph_rearrange(both, both->input_count, input, count, output, &chosen));
+    qb_status status = qb_graph_create(&target);
+    for (int i = 0; status == QB_OK && i < both->input_count; i++) {
+        if (point[i])
+            arguments[i] = qb_or_zeros(target, QB_NONE, both, both->inputs[i]);
+        else
+            status = qb_graph_input_like(target, NULL, both, both->inputs[i], &arguments[i]);
+    }
+    if (status == QB_OK)
+        status = qb_graph_take_status(target);
+    if (status == QB_OK)
+        status = qb_inline(chosen, target, arguments, values);
+    for (int i = 0; status == QB_OK && i < count; i++)
+        status = qb_graph_output(target, values[i]);
+    qb_graph_release(chosen);
+    if (status == QB_OK)
+        *out = target;
+    else
+        qb_graph_release(target);
+    return status;
+}
+
+/* Outputs: results, then tangents of the second tangents. Fails where one of them needs an input marked in `point`; that is asked
+ * result by result, since a rule made by jvp may compute results and tangents in one loop. */
+static qb_status at_no_point(const qb_graph *both, const bool *point, int results, int tangents, qb_scratch *scratch,
+                             qb_graph **out)
+{
+    bool *wanted = qb_scratch_take(scratch, both->output_count, sizeof *wanted);
+    bool *needed = qb_scratch_take(scratch, both->value_count, sizeof *needed);
+    int *output = qb_scratch_take(scratch, both->output_count, sizeof *output), made = 0;
+    if (scratch->failed)
+        return qb_fail_memory();
+    for (int i = 0; i < both->output_count; i++) {
+        wanted[i] = i < results || i >= tangents;
+        if (wanted[i])
+            output[made++] = i;
+    }
+    QB_TRY(qb_mark_needed(both, wanted, needed));
+    for (int i = 0; i < both->input_count; i++)
+        if (point[i] && needed[both->inputs[i]])
+            return qb_fail(QB_ERROR_VALUE,
+                           "custom_jvp: the rule is not linear in the tangents, so it has no reverse mode: the "
+                           "tangent of the result must be linear in them, and the result not depend on them");
+    return without_point(both, point, made, output, scratch, out);
+}
+
 /* The rule is linear in its tangents, so it is its own derivative in them; and that derivative has the form that can be
- * transposed. Outputs: results, their tangents (all), and for a rule that is not linear, what shows it. */
+ * transposed. Outputs: results, and their tangents with makes[results + ...]. */
 static qb_status linear_rule(const qb_rule *r, const qb_graph *rule, qb_graph **out, bool *makes, qb_scratch *scratch)
 {
-    int inputs = rule->input_count, outputs = rule->output_count, results = r->result_count, kept = 0, made = results;
-    bool *is_tangent = qb_scratch_take(scratch, inputs, sizeof *is_tangent);
-    int *input = qb_scratch_take(scratch, 2 * inputs, sizeof *input);
-    int *output = qb_scratch_take(scratch, 2 * outputs, sizeof *output);
+    int inputs = rule->input_count;
+    bool *is_tangent = qb_scratch_take(scratch, 2 * inputs, sizeof *is_tangent);
     if (scratch->failed)
         return qb_fail_memory();
     for (int i = r->operand_count; i < inputs; i++)
         is_tangent[i] = true;
     qb_graph *both = NULL;
     QB_TRY(qb_subgraph_jvp(rule, QB_FORWARD_SEPARATE, is_tangent, NULL, makes, &both));
-    for (int i = 0; i < both->input_count; i++)
-        if (i < r->operand_count || i >= inputs)
-            input[kept++] = i;
-    for (int i = 0; i < results; i++)
-        output[i] = i;
-    for (int i = outputs; i < both->output_count; i++)
-        output[made++] = i;
-    bool *point = qb_scratch_take(scratch, both->input_count, sizeof *point);
-    bool *depends = qb_scratch_take(scratch, both->value_count, sizeof *depends);
-    bool linear = !scratch->failed;
-    qb_status status = scratch->failed ? qb_fail_memory() : QB_OK;
-    for (int i = r->operand_count; status == QB_OK && i < inputs; i++)
-        point[i] = true;
-    if (status == QB_OK)
-        qb_mark_dependent(both, point, depends);
-    for (int i = 0; status == QB_OK && i < made; i++)
-        linear = linear && !depends[both->outputs[output[i]]];
-    if (status == QB_OK && !linear)
-        status = qb_fail(QB_ERROR_VALUE,
-                         "custom_jvp: the rule is not linear in the tangents, so it has no reverse mode: the "
-                         "tangent of the result must be linear in them, and the result not depend on them");
-    if (status == QB_OK)
-        status = qb_graph_rearrange(both, kept, input, made, output, out);
+    qb_status status = at_no_point(both, is_tangent, r->result_count, rule->output_count, scratch, out);
     qb_graph_release(both);
     return status;
 }
 
 static qb_status apply_linear_rule(qb_rule *r, const qb_graph *rule, int arguments, qb_scratch *scratch)
 {
-    qb_graph *linear;
+    qb_graph *linear = NULL;
     int count = r->operand_count;
     bool *makes = qb_scratch_take(scratch, rule->output_count, sizeof *makes);
     qb_value *inputs = qb_scratch_values(scratch, rule->input_count);
@@ -302,23 +336,38 @@ static qb_status batch_rule(const qb_rule *r, const bool *mapped, bool *found, q
     return status;
 }
 
+static void release(int count, qb_graph **graphs)
+{
+    for (int i = 0; i < count; i++) {
+        qb_graph_release(graphs[i]);
+        graphs[i] = NULL;
+    }
+}
+
+/* Adds flags to others; whether there is a new one. */
+static bool adopt(bool *mapped, const bool *found, int count)
+{
+    bool changed = false;
+    for (int i = 0; i < count; i++) {
+        changed = changed || (found[i] && !mapped[i]);
+        mapped[i] = mapped[i] || found[i];
+    }
+    return changed;
+}
+
 static qb_status custom_jvp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *scratch)
 {
     bool *mapped = qb_scratch_take(scratch, r->result_count, sizeof *mapped);
     bool *found = qb_scratch_take(scratch, r->result_count, sizeof *found);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        qb_graph_release(graphs[0]);
-        qb_graph_release(graphs[1]);
-        graphs[0] = graphs[1] = NULL;
-        QB_TRY(batch_primal(r, r->attribute[BODY].graph, r->result_count, round ? mapped : NULL, scratch, found,
+    for (bool first = true, changed = true; changed; first = false) { /* again where the rule maps more than the body */
+        release(2, graphs);
+        QB_TRY(batch_primal(r, r->attribute[BODY].graph, r->result_count, first ? NULL : mapped, scratch, found,
                             &graphs[0]));
-        for (int i = 0; i < r->result_count; i++)
-            mapped[i] = mapped[i] || found[i];
+        (void)adopt(mapped, found, r->result_count);
         QB_TRY(batch_rule(r, mapped, found, scratch, &graphs[1]));
-        for (int i = 0; i < r->result_count; i++)
-            mapped[i] = mapped[i] || found[i];
+        changed = adopt(mapped, found, r->result_count);
     }
     qb_attribute attributes[] = {qb_subgraph(graphs[0]), qb_subgraph(graphs[1]), r->attribute[JVP_ARGUMENTS]};
     memcpy(r->result_mapped, mapped, (size_t)r->result_count * sizeof *mapped);
@@ -331,8 +380,7 @@ static void custom_jvp_batch(qb_rule *r)
     qb_scratch scratch = {0};
     qb_graph *graphs[2] = {NULL, NULL};
     qb_status status = custom_jvp_batched(r, graphs, &scratch);
-    qb_graph_release(graphs[0]);
-    qb_graph_release(graphs[1]);
+    release(2, graphs);
     finish(r, status, &scratch);
 }
 
@@ -463,15 +511,12 @@ static qb_status custom_vjp_batched(qb_rule *r, qb_graph **graphs, qb_scratch *s
     bool *found = qb_scratch_take(scratch, forward->output_count, sizeof *found);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int round = 0; round < 2; round++) { /* the second with the union of the first */
-        for (int i = 0; i < 2; i++) {
-            qb_graph_release(graphs[i]);
-            graphs[i] = NULL;
-            QB_TRY(batch_primal(r, i ? forward : body, r->result_count, round ? mapped : NULL, scratch, found,
-                                &graphs[i]));
-            for (int k = 0; k < r->result_count; k++)
-                mapped[k] = mapped[k] || found[k];
-        }
+    for (bool first = true, changed = true; changed; first = false) { /* again where forward maps more than the body */
+        release(2, graphs);
+        QB_TRY(batch_primal(r, body, r->result_count, first ? NULL : mapped, scratch, found, &graphs[0]));
+        (void)adopt(mapped, found, r->result_count);
+        QB_TRY(batch_primal(r, forward, r->result_count, mapped, scratch, found, &graphs[1]));
+        changed = adopt(mapped, found, r->result_count);
     }
     QB_TRY(batch_backward(r, mapped, found + r->result_count, scratch, &graphs[2]));
     qb_attribute attributes[] = {qb_subgraph(graphs[0]), qb_subgraph(graphs[1]), qb_subgraph(graphs[2]),
@@ -486,8 +531,7 @@ static void custom_vjp_batch(qb_rule *r)
     qb_scratch scratch = {0};
     qb_graph *graphs[3] = {NULL, NULL, NULL};
     qb_status status = custom_vjp_batched(r, graphs, &scratch);
-    for (int i = 0; i < 3; i++)
-        qb_graph_release(graphs[i]);
+    release(3, graphs);
     finish(r, status, &scratch);
 }
 

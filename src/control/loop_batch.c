@@ -84,40 +84,15 @@ static qb_status who_runs(const batch *b, qb_graph *graph, const qb_value *input
     return qb_graph_take_status(graph);
 }
 
-/* Whether batching the body with these inputs mapped leaves carries mapped that are not yet. */
-static qb_status find_mapped(batch *b, qb_scratch *scratch)
+/* Which carries will be mapped, and whether examples differ in how long they run. */
+static qb_status find_mapped(batch *b)
 {
     const qb_loop *loop = &b->loop;
-    qb_value *inputs = qb_scratch_values(scratch, loop->body->input_count);
-    qb_value *outputs = qb_scratch_values(scratch, loop->body->output_count);
-    if (scratch->failed)
-        return qb_fail_memory();
-    for (bool changed = true; changed;) {
-        changed = false;
-        qb_graph *trial;
-        QB_TRY(qb_graph_create(&trial));
-        qb_value active = QB_NONE;
-        bool tests = false;
-        qb_status status = b->individual || b->rule->active != QB_NONE
-                               ? qb_graph_input(trial, NULL, QB_BOOL, 1, (int64_t[]){size_of(b)}, &active)
-                               : QB_OK;
-        for (int i = 0; status == QB_OK && i < loop->body->input_count; i++)
-            status = add_input(b, trial, i, &inputs[i]);
-        if (status == QB_OK)
-            status = qb_vmap_active(loop->body, trial, active, inputs, b->mapped, size_of(b), outputs, b->makes);
-        if (status == QB_OK && loop->condition)
-            status = qb_vmap_active(loop->condition, trial, active, inputs, b->mapped, size_of(b), outputs, &tests);
-        qb_graph_release(trial);
-        QB_TRY(status);
-        b->tests = b->tests || tests;
-        changed = tests && !b->individual;
-        b->individual = b->individual || tests;
-        for (int i = 0; i < loop->carries; i++) {
-            bool *mapped = &b->mapped[1 + loop->consts + i], becomes = b->makes[i] || b->individual;
-            changed = changed || (becomes && !*mapped);
-            *mapped = *mapped || becomes;
-        }
-    }
+    QB_TRY(qb_loop_reach(loop, false, b->mapped));
+    if (loop->condition && !b->individual)
+        QB_TRY(qb_reaches(loop->condition, 0, b->mapped, &b->individual));
+    for (int i = 0; b->individual && i < loop->carries; i++)
+        b->mapped[1 + loop->consts + i] = true;
     return QB_OK;
 }
 
@@ -146,6 +121,8 @@ static qb_status make_body(batch *b, qb_scratch *scratch)
     for (int i = 0; i < body->output_count; i++) {
         bool carried = i < loop->carries;
         b->makes[i] = carried ? b->mapped[1 + loop->consts + i] : is_mapped[i] || b->individual;
+        if (is_mapped[i] && !b->makes[i])
+            return qb_fail(QB_ERROR_INTERNAL, "loop: carry %d is mapped against expectation", i);
         if (b->makes[i] && !is_mapped[i])
             outputs[i] = qb_broadcast_leading(b->body, outputs[i], size_of(b));
         if (runs != QB_NONE && outputs[i] >= 0)
@@ -279,7 +256,7 @@ static qb_status run(batch *b, qb_scratch *scratch)
     if (loop->count != QB_NONE && r->mapped[0])
         b->count = loop->count;
     b->individual = b->count != QB_NONE;
-    QB_TRY(find_mapped(b, scratch));
+    QB_TRY(find_mapped(b));
     b->tests = loop->condition && b->individual;
     QB_TRY(make_body(b, scratch));
     if (loop->condition)

@@ -23,22 +23,17 @@ typedef struct joint {
     int input_count, output_count;
 } joint;
 
-/* Carries get a tangent where their first value or the body gives them one: repeated until none is added. */
+/* Carries get a tangent where their first value or the body gives them one. */
 static qb_status find_tangents(joint *j, const qb_loop *loop, qb_forward forward)
 {
     int first = 1 + loop->consts;
-    for (bool changed = true; changed;) {
-        changed = false;
-        qb_graph_release(j->jvp);
-        j->jvp = NULL;
-        for (int i = 0; i < loop->carries; i++)
-            j->needs[i] = j->has_tangent[first + i];
-        QB_TRY(qb_subgraph_jvp(loop->body, forward, j->has_tangent, j->needs, j->makes, &j->jvp));
-        for (int i = 0; i < loop->carries; i++) {
-            changed = changed || (j->makes[i] && !j->has_tangent[first + i]);
-            j->has_tangent[first + i] = j->has_tangent[first + i] || j->makes[i];
-        }
-    }
+    QB_TRY(qb_loop_reach(loop, true, j->has_tangent));
+    for (int i = 0; i < loop->carries; i++)
+        j->needs[i] = j->has_tangent[first + i];
+    QB_TRY(qb_subgraph_jvp(loop->body, forward, j->has_tangent, j->needs, j->makes, &j->jvp));
+    for (int i = 0; i < loop->carries; i++)
+        if (j->makes[i] && !j->has_tangent[first + i])
+            return qb_fail(QB_ERROR_INTERNAL, "loop: carry %d has a tangent against expectation", i);
     return QB_OK;
 }
 

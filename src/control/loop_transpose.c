@@ -25,25 +25,20 @@ static const qb_value *cotangents(const reversal *v)
     return v->rule->cotangent;
 }
 
-/* Carries have a cotangent where their last value has one or the body gives them one: repeated until none is added. */
+/* Carries have a cotangent where their last value has one or the body gives them one. */
 static qb_status find_cotangents(reversal *v)
 {
     const qb_loop *loop = &v->loop;
     int carry = 1 + loop->consts;
     for (int i = 0; i < loop->body->output_count; i++)
         v->has_cotangent[i] = cotangents(v)[i] != QB_NONE;
-    for (bool changed = true; changed;) {
-        changed = false;
-        qb_graph_release(v->step);
-        v->step = NULL;
-        for (int i = 0; i < loop->carries; i++)
-            v->needs[carry + i] = v->has_cotangent[i];
-        QB_TRY(qb_subgraph_transpose(loop->body, v->linear, v->has_cotangent, v->needs, v->makes, &v->step));
-        for (int i = 0; i < loop->carries; i++) {
-            changed = changed || (v->makes[carry + i] && !v->has_cotangent[i]);
-            v->has_cotangent[i] = v->has_cotangent[i] || v->makes[carry + i];
-        }
-    }
+    QB_TRY(qb_loop_reach_back(loop, v->has_cotangent));
+    for (int i = 0; i < loop->carries; i++)
+        v->needs[carry + i] = v->has_cotangent[i];
+    QB_TRY(qb_subgraph_transpose(loop->body, v->linear, v->has_cotangent, v->needs, v->makes, &v->step));
+    for (int i = 0; i < loop->carries; i++)
+        if (v->makes[carry + i] && !v->has_cotangent[i])
+            return qb_fail(QB_ERROR_INTERNAL, "loop: carry %d has a cotangent against expectation", i);
     return QB_OK;
 }
 

@@ -158,6 +158,24 @@ qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_gr
     return status;
 }
 
+qb_status qb_refine_inline(qb_rule *r, const qb_graph *source, const qb_value *operands)
+{
+    qb_graph *small;
+    qb_value *results = qb_allocate((size_t)source->output_count * sizeof *results);
+    if (!results)
+        return qb_fail_memory();
+    qb_status status = qb_subgraph_optimize(source, r->used, &small);
+    if (status == QB_OK) {
+        status = qb_inline(small, r->graph, operands, results);
+        qb_graph_release(small);
+    }
+    for (int i = 0, k = 0; status == QB_OK && i < source->output_count; i++)
+        if (r->used[i])
+            r->refined_result[i] = results[k++];
+    qb_free(results);
+    return status;
+}
+
 qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live)
 {
     bool *values = qb_allocate((size_t)graph->value_count);

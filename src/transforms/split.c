@@ -9,6 +9,7 @@ typedef struct walk {
     qb_graph *early, *late;
     qb_replay replay;   /* into the early graph: the values that need no late input */
     bool *depends;      /* whether a value needs a late input */
+    bool *needed;       /* whether a late output needs it; operations with graphs may name what they do not need */
     qb_value *late_map; /* of each value: its place in the late graph, QB_NONE until asked for */
     qb_value *residual; /* values of the source that the late graph gets as inputs */
     int residual_count;
@@ -20,14 +21,18 @@ static bool is_remade(const qb_node *node)
     return (node->op->flags & QB_OP_FLAT && node->operand_count == 0) || node->op == &qb_op_broadcast;
 }
 
-/* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for. */
+/* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for; zeros where nothing
+ * reads it. */
 static qb_value in_late(walk *w, qb_value value)
 {
     if (w->late_map[value] != QB_NONE)
         return w->late_map[value];
     const qb_node *node = qb_node_of(w->graph, value);
     qb_value made;
-    if (is_remade(node)) {
+    if (!w->needed[value]) {
+        const qb_value_info info = w->graph->values[value];
+        made = qb_splat(w->late, info.dtype, info.rank, info.shape, 0);
+    } else if (is_remade(node)) {
         qb_value operand = node->operand_count ? in_late(w, qb_operand(w->graph, node, 0)) : QB_NONE;
         made = qb_emit(w->late, node->op, node->operand_count, &operand, node->attributes);
     } else {
@@ -40,7 +45,19 @@ static qb_value in_late(walk *w, qb_value value)
     return made;
 }
 
-static qb_status begin(walk *w, const bool *late_input)
+static qb_status mark_needed(walk *w, int early_outputs)
+{
+    bool *wanted = qb_allocate((size_t)w->graph->output_count);
+    if (!wanted)
+        return qb_fail_memory();
+    for (int i = 0; i < w->graph->output_count; i++)
+        wanted[i] = i >= early_outputs;
+    qb_status status = qb_mark_needed(w->graph, wanted, w->needed);
+    qb_free(wanted);
+    return status;
+}
+
+static qb_status begin(walk *w, const bool *late_input, int early_outputs)
 {
     const qb_graph *graph = w->graph;
     size_t count = (size_t)graph->value_count;
@@ -49,8 +66,11 @@ static qb_status begin(walk *w, const bool *late_input)
     w->depends = qb_allocate_zeroed(count, sizeof *w->depends);
     w->late_map = qb_allocate(count * sizeof *w->late_map);
     w->residual = qb_allocate(count * sizeof *w->residual);
+    w->needed = qb_allocate(count);
     qb_value *arguments = qb_allocate((size_t)graph->input_count * sizeof *arguments);
-    qb_status status = w->depends && w->late_map && w->residual && arguments ? QB_OK : qb_fail_memory();
+    qb_status status = w->depends && w->late_map && w->residual && w->needed && arguments ? QB_OK : qb_fail_memory();
+    if (status == QB_OK)
+        status = mark_needed(w, early_outputs);
     for (size_t i = 0; status == QB_OK && i < count; i++)
         w->late_map[i] = QB_NONE;
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
@@ -126,7 +146,7 @@ static qb_status reorder_inputs(walk *w, int late_count)
 qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late)
 {
     walk w = {.graph = graph};
-    qb_status status = begin(&w, late_input);
+    qb_status status = begin(&w, late_input, early_outputs);
     int late_count = 0;
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
         if (!late_input[i])
@@ -145,6 +165,7 @@ qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outp
     qb_free(w.depends);
     qb_free(w.late_map);
     qb_free(w.residual);
+    qb_free(w.needed);
     if (status == QB_OK) {
         *early = w.early;
         *late = w.late;

@@ -532,3 +532,59 @@ def test_stop_gradient_in_control_flow():
     assert qb.jvp(f, (x,), (1.0,))[1].item() == pytest.approx(x**3 + x**2 + x + 1)
     assert qb.grad(lambda x: qb.cond(x > 0, qb.stop_gradient, qb.sin, x))(x).item() == 0.0
     assert qb.grad(lambda x: qb.stop_gradient(qb.while_loop(lambda c: c < 9, lambda c: c + x, x)) * x)(x).item() == 9.0
+
+
+def test_rules_made_by_jvp_of_a_loop():
+    """Such a rule computes result and tangent in one loop: linear all the same."""
+
+    def plain(x):
+        return qb.fori_loop(0, 4, lambda i, c: qb.sin(c) * x, x)
+
+    f = qb.custom_jvp(plain)
+    f.defjvp(lambda primals, tangents: qb.jvp(plain, primals, tangents))
+    x = qb.array([0.3, -0.7])
+    for transform in (
+        lambda g: g,
+        lambda g: qb.grad(lambda x: qb.sum(g(x) ** 2)),
+        qb.jacrev,
+        lambda g: qb.jacrev(qb.jacrev(g)),
+    ):
+        assert_close(transform(f)(x), transform(plain)(x), 1e-12)
+
+
+def test_custom_functions_in_each_other():
+    """And in a branch that turns out to be known: nothing of them is left when a program is made."""
+
+    def doubled(inner):
+        twice = lambda x: inner(x) * 2.0
+        f = qb.custom_jvp(twice)
+        f.defjvp(lambda primals, tangents: qb.jvp(twice, primals, tangents))
+        return f
+
+    functions = [qb.sin]
+    for _ in range(5):
+        functions.append(doubled(functions[-1]))
+    f, half = functions[-1], functions[-2]
+    assert_close(f(0.5), 32.0 * qb.sin(0.5), 1e-15)
+    assert_close(qb.grad(f)(0.5), 32.0 * qb.cos(0.5), 1e-15)
+    known = lambda x: qb.fori_loop(0, 1, lambda i, c: qb.switch(i, [f, half], c), x)  # i is 0
+    for g in (known, qb.jit(known)):
+        assert_close(g(0.5), f(0.5), 1e-15)
+
+
+def test_a_rule_by_jvp_of_branches_that_hold_what_they_do_not_need():
+    """One branch recomputes a region that closes over a value that it does not read, the other one needs residuals."""
+
+    def plain(x):
+        def first(c):
+            unused = -x
+            body = lambda i, c: (c[0] * unused, (-x, c[0]))[1]
+            a, b = qb.fori_loop(0, 2, body, (c, x), checkpoint=2)
+            return a + b
+
+        return qb.cond(x > 0, first, lambda c: c / (2.0 + qb.sin(c)), x)
+
+    f = qb.custom_jvp(plain)
+    f.defjvp(lambda primals, tangents: qb.jvp(plain, primals, tangents))
+    for x in (0.5, -0.5):
+        assert_close(qb.vjp(f, x)[1](1.0), qb.vjp(plain, x)[1](1.0), 1e-15)
