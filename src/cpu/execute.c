@@ -53,8 +53,8 @@ static void compute_block(const run *r, int64_t first, int64_t count)
 {
     const qb_kernel *kernel = r->kernel;
     char **registers = r->registers;
-    const qb_binding *binding = kernel->bindings;
-    for (int i = 0; i < kernel->bound_count; i++, binding++)
+    const qb_binding *binding = kernel->bindings + kernel->fixed_count;
+    for (int i = kernel->fixed_count; i < kernel->bound_count; i++, binding++)
         registers[binding->target] = r->slots[binding->slot] + binding->offset + first * binding->size;
     const qb_load *load = kernel->loads + kernel->once_count;
     for (int i = 0; i < kernel->gather_count; i++, load++)
@@ -452,5 +452,8 @@ void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers
         return;
     }
     fill_once(&r);
-    run_chunk(&r, 0, NULL);
+    if (kernel->traversal == QB_TRAVERSE_LINEAR && kernel->count <= kernel->lanes)
+        compute_block(&r, 0, kernel->count); /* what most steps of a small program are */
+    else
+        run_chunk(&r, 0, NULL);
 }

@@ -414,19 +414,35 @@ static qb_status finish_loads(emitter *e, qb_load *out, int64_t lanes)
     return QB_OK;
 }
 
+/* A kernel of one block finds arrays of the program's own where they were in the run before. */
+static bool is_fixed(const emitter *e, int32_t slot)
+{
+    const qb_kernel *kernel = &e->kernel;
+    bool one_block = kernel->count <= kernel->lanes && kernel->chunk_count == 1 &&
+                     (kernel->traversal == QB_TRAVERSE_LINEAR || kernel->traversal == QB_TRAVERSE_SHORT ||
+                      kernel->traversal == QB_TRAVERSE_ROWS);
+    qb_slot_kind kind = e->plan->slots[slot].kind;
+    return one_block && (kind == QB_SLOT_ARENA || kind == QB_SLOT_CONSTANT);
+}
+
 static void finish_bindings(emitter *e, qb_binding *bindings, qb_store *stores)
 {
     int32_t binding = 0, store = 0;
-    for (int32_t r = 0; r < e->register_count; r++) {
-        const virtual_register *reg = &e->registers[r];
-        if (!reg->bound)
-            continue;
-        int64_t size = (int64_t)qb_dtype_size(reg->dtype);
-        bool stored = reg->value >= 0;
-        int32_t slot = stored ? e->plan->values[reg->value].slot : e->loads[reg->load].slot;
-        bindings[binding++] = (qb_binding){reg->place, slot, stored ? 0 : e->loads[reg->load].offset * size, size};
-        if (stored)
-            stores[store++] = (qb_store){slot, reg->place, reg->dtype};
+    for (int moving = 0; moving < 2; moving++) {
+        for (int32_t r = 0; r < e->register_count; r++) {
+            const virtual_register *reg = &e->registers[r];
+            if (!reg->bound)
+                continue;
+            int64_t size = (int64_t)qb_dtype_size(reg->dtype);
+            bool stored = reg->value >= 0;
+            int32_t slot = stored ? e->plan->values[reg->value].slot : e->loads[reg->load].slot;
+            if (is_fixed(e, slot) == (moving != 0))
+                continue;
+            bindings[binding++] = (qb_binding){reg->place, slot, stored ? 0 : e->loads[reg->load].offset * size, size};
+            if (stored)
+                stores[store++] = (qb_store){slot, reg->place, reg->dtype};
+        }
+        e->kernel.fixed_count = moving ? e->kernel.fixed_count : binding;
     }
 }
 

@@ -124,6 +124,7 @@ typedef struct qb_kernel {
     int64_t chunk_count;    /* pieces of work for threads; 1: the caller's alone */
     int64_t chunk_units;    /* blocks, strips, groups or pieces of one (see cpu/execute.c) in a chunk */
     int64_t partial_stride; /* bytes between partial results of chunks; 0: chunks write results */
+    int32_t fixed_count;    /* bindings[0 .. fixed_count-1] are the same in every run: set with the frame */
     const qb_binding *bindings;
 } qb_kernel;
 

@@ -236,8 +236,10 @@ void qb_program_release(qb_program *program)
 
 /* ---- Frames */
 
-static void set_registers(const qb_kernel *kernel, char **registers, char *scratch)
+static void set_registers(const qb_kernel *kernel, char *const *slots, char **registers, char *scratch)
 {
+    for (int32_t i = 0; i < kernel->fixed_count; i++)
+        registers[kernel->bindings[i].target] = slots[kernel->bindings[i].slot] + kernel->bindings[i].offset;
     for (int32_t i = 0; i < kernel->scratch_count; i++)
         registers[kernel->bound_count + i] = scratch + (int64_t)i * kernel->scratch_stride;
     for (int32_t i = 0; i < kernel->load_count; i++)
@@ -263,7 +265,7 @@ qb_frame *qb_frame_set_up(const qb_program *program, char *memory)
     }
     for (int32_t i = 0; i < program->step_count; i++)
         for (int32_t t = 0; program->steps[i].kind == QB_STEP_KERNEL && t < program->thread_count; t++)
-            set_registers(program->steps[i].kernel,
+            set_registers(program->steps[i].kernel, frame->slots,
                           frame->registers + t * program->register_count + program->steps[i].kernel->first_register,
                           memory + program->scratch_offset + t * program->scratch_size);
     return frame;
