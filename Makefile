@@ -5,6 +5,7 @@
 #   make format    lays out C and Python sources as lint wants them
 #   make asan      tests under AddressSanitizer (with leak checks for the C tests)
 #   make ubsan     tests under UndefinedBehaviorSanitizer
+#   make tsan      C tests under ThreadSanitizer, and Python tests of threads
 #   make valgrind  C tests under valgrind
 #   make bench     benchmarks against the peers
 #   make clean     remove what was built; `make distclean` removes the virtual environments, too
@@ -26,7 +27,7 @@ MESON := PATH="$(BIN):$$PATH" $(BIN)/meson
 C_FILES = $(wildcard include/quabla/*.h src/*/*.[ch] python/ext/*.[ch] tests/c/*.[ch] examples/c/*.[ch])
 PYTHON_FOLDERS = python tests examples benchmarks tools
 
-.PHONY: demo test build lint format asan ubsan valgrind bench clean distclean
+.PHONY: demo test build lint format asan ubsan tsan valgrind bench clean distclean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -98,6 +99,20 @@ ubsan: $(VENV)/ready
 	@$(call compile,ubsan)
 	@$(MESON) test -C $(BUILD)/ubsan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 10
 	@PYTHONPATH=$(BUILD)/ubsan/python $(BIN)/python -m pytest --capture=sys $(PYTEST_ARGS)
+
+# Python and OpenBLAS are not built for it, so of the Python tests only those of threads run, and what happens inside the two
+# is not looked at.
+TSAN_PRELOAD = $$($(SANITIZER_CC) -print-file-name=libtsan.so)
+
+tsan: export CC = $(SANITIZER_CC)
+tsan: export TSAN_OPTIONS = suppressions=$(CURDIR)/tools/tsan.supp:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0
+tsan: $(VENV)/ready
+	@$(call configure,tsan,$(SANITIZE) -Db_sanitize=thread)
+	@$(call compile,tsan)
+	@QUABLA_NUM_THREADS=4 $(MESON) test -C $(BUILD)/tsan --no-rebuild --quiet --print-errorlogs --timeout-multiplier 20 \
+	    test_threads test_program test_base test_graph
+	@LD_PRELOAD="$(TSAN_PRELOAD)" QUABLA_NUM_THREADS=4 PYTHONPATH=$(BUILD)/tsan/python $(BIN)/python -m pytest --capture=sys \
+	    tests/python/test_worker_threads.py $(PYTEST_ARGS)
 
 # Aligned blocks are known by pointers into them only, which counts as "possibly lost". test_lanes compares with long double,
 # which valgrind computes as double.

@@ -1,0 +1,67 @@
+/* The pool of workers: every chunk once, no two calls with one worker number at a time, any number of callers. */
+#include "base/threads.h"
+
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { CHUNKS = 1000, CALLERS = 6, ROUNDS = 200 };
+
+typedef struct piece {
+    _Atomic int done[CHUNKS];
+    _Atomic int busy[QB_MOST_THREADS];
+    _Atomic int wrong;
+} piece;
+
+static void work(void *data, int64_t chunk, int worker)
+{
+    piece *p = data;
+    bool valid = worker >= 0 && worker < qb_thread_count() && chunk >= 0 && chunk < CHUNKS;
+    if (!valid || atomic_fetch_add(&p->busy[worker], 1) != 0)
+        atomic_fetch_add(&p->wrong, 1);
+    atomic_fetch_add(&p->done[chunk], 1);
+    atomic_fetch_sub(&p->busy[worker], 1);
+}
+
+static void check_piece(int64_t chunks)
+{
+    piece *p = calloc(1, sizeof *p);
+    CHECK(p != NULL);
+    qb_parallel(chunks, work, p);
+    CHECK(atomic_load(&p->wrong) == 0);
+    for (int64_t i = 0; i < CHUNKS; i++)
+        CHECK(atomic_load(&p->done[i]) == (i < chunks), "chunk %d of %d", (int)i, (int)chunks);
+    free(p);
+}
+
+static void *call(void *unused)
+{
+    for (int i = 0; i < ROUNDS; i++)
+        check_piece(i % 7 == 0 ? i % 3 : CHUNKS - i);
+    return unused;
+}
+
+static void nested(void *data, int64_t chunk, int worker)
+{
+    (void)chunk, (void)worker;
+    check_piece(5); /* the pool is taken: the thread works alone */
+    atomic_fetch_add((_Atomic int *)data, 1);
+}
+
+int main(void)
+{
+    (void)setenv("QUABLA_NUM_THREADS", "4", 1);
+    CHECK(qb_thread_count() == 4);
+    (void)call(NULL);
+    pthread_t callers[CALLERS];
+    for (int i = 0; i < CALLERS; i++)
+        CHECK(pthread_create(&callers[i], NULL, call, NULL) == 0);
+    for (int i = 0; i < CALLERS; i++)
+        CHECK(pthread_join(callers[i], NULL) == 0);
+    _Atomic int outer = 0;
+    qb_parallel(50, nested, &outer);
+    CHECK(atomic_load(&outer) == 50);
+    return 0;
+}
