@@ -91,6 +91,9 @@ qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, cons
 qb_status qb_loop_reach(const qb_loop *loop, bool smooth, bool *inputs);
 /* Marks the carries, among the marked outputs of the body, by which a marked output may have a derivative. */
 qb_status qb_loop_reach_back(const qb_loop *loop, bool *outputs);
+/* Which outputs of the body must be computed, and which of its inputs are needed for that, where these results are used: a carry is
+ * needed where its result is, where the condition reads it, or where what is needed depends on it. */
+qb_status qb_loop_needed(const qb_loop *loop, const bool *used, bool *outputs, bool *needed);
 /* Whether an output depends on a marked input. */
 qb_status qb_reaches(const qb_graph *graph, int output, const bool *inputs, bool *out);
 

@@ -7,43 +7,13 @@
 
 /* ---- What is needed */
 
-/* needed[i]: input i of the body. A carry is needed where its result is, where the condition reads it, or where a needed
- * output of the body does: repeated until none is added. */
-static qb_status find_needed(const qb_loop *loop, const bool *used, bool *outputs, bool *needed, qb_scratch *scratch)
-{
-    const qb_graph *body = loop->body;
-    int first = 1 + loop->consts;
-    bool *values = qb_scratch_take(scratch, body->value_count, sizeof *values);
-    bool *tested = qb_scratch_take(scratch, loop->condition ? loop->condition->value_count : 1, sizeof *tested);
-    if (scratch->failed)
-        return qb_fail_memory();
-    memcpy(outputs, used, (size_t)body->output_count * sizeof *outputs);
-    if (loop->condition)
-        QB_TRY(qb_mark_needed(loop->condition, NULL, tested));
-    for (int i = 0; loop->condition && i < loop->carries; i++)
-        outputs[i] = outputs[i] || tested[loop->condition->inputs[first + i]];
-    for (bool changed = true; changed;) {
-        changed = false;
-        QB_TRY(qb_mark_needed(body, outputs, values));
-        for (int i = 0; i < loop->carries; i++) {
-            bool reads = values[body->inputs[first + i]];
-            changed = changed || (reads && !outputs[i]);
-            outputs[i] = outputs[i] || reads;
-        }
-    }
-    for (int i = 0; i < body->input_count; i++)
-        needed[i] = values[body->inputs[i]] || (loop->condition && i < first && tested[loop->condition->inputs[i]]) ||
-                    (i >= first && i < first + loop->carries && outputs[i - first]);
-    return QB_OK;
-}
-
 qb_status qb_loop_needs(const qb_node *node, const bool *used, bool *needed)
 {
     qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
     qb_scratch scratch = {0};
     bool *outputs = qb_scratch_take(&scratch, loop.body->output_count, sizeof *outputs);
     bool *inputs = qb_scratch_take(&scratch, loop.body->input_count, sizeof *inputs);
-    qb_status status = scratch.failed ? qb_fail_memory() : find_needed(&loop, used, outputs, inputs, &scratch);
+    qb_status status = scratch.failed ? qb_fail_memory() : qb_loop_needed(&loop, used, outputs, inputs);
     int first = node->operand_count - qb_loop_operands(&loop);
     for (int i = first; status == QB_OK && i < node->operand_count; i++)
         needed[i] = inputs[1 + i - first];
@@ -288,7 +258,7 @@ static qb_status refine(refinement *f, qb_scratch *scratch)
     qb_value *results = qb_scratch_values(scratch, outputs + 1);
     if (scratch->failed)
         return qb_fail_memory();
-    QB_TRY(find_needed(loop, r->used, f->outputs, f->needed, scratch));
+    QB_TRY(qb_loop_needed(loop, r->used, f->outputs, f->needed));
     for (int i = 0; i < loop->carries; i++)
         f->fixed[i] = loop->body->outputs[i] == loop->body->inputs[1 + loop->consts + i];
     f->small = (qb_loop){.capacity = loop->capacity, .reverse = loop->reverse, .count = loop->count};

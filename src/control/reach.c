@@ -49,13 +49,14 @@ static bool carries_derivative(const qb_graph *graph, qb_value value)
     return qb_dtype_is_floating(graph->values[value].dtype);
 }
 
-/* The operands (as the body counts, from 1) that each output of the body depends on after any number of iterations. */
+/* The operands (as the body counts, from 1) that each result depends on after any number of iterations: the body's outputs, then the
+ * number of iterations. */
 static qb_status close_loop(const qb_loop *loop, bool smooth, qb_scratch *scratch, sets *closed)
 {
     sets body, test;
     int inputs = loop->body->input_count, outputs = loop->body->output_count, first = 1 + loop->consts;
     QB_TRY(reach(loop->body, smooth, scratch, &body));
-    if (!make_sets(closed, outputs, inputs, scratch))
+    if (!make_sets(closed, outputs + 1, inputs, scratch))
         return qb_fail_memory();
     for (int i = 0; i < loop->carries; i++)
         add(closed, i, first + i);
@@ -70,14 +71,15 @@ static qb_status close_loop(const qb_loop *loop, bool smooth, qb_scratch *scratc
     }
     if (smooth || !loop->condition)
         return QB_OK;
-    QB_TRY(reach(loop->condition, smooth, scratch, &test)); /* how long the loop runs shows in all it makes */
+    QB_TRY(reach(loop->condition, smooth, scratch, &test));
     for (int k = 1; k < loop->condition->input_count; k++) {
-        for (int i = 0; has(&test, 0, k) && i < outputs; i++) {
-            add(closed, i, k);
-            if (k >= first)
-                (void)unite(closed, i, closed, k - first);
-        }
+        if (has(&test, 0, k) && k >= first)
+            (void)unite(closed, outputs, closed, k - first);
+        else if (has(&test, 0, k))
+            add(closed, outputs, k);
     }
+    for (int i = 0; i < outputs; i++) /* how long the loop runs shows in all it makes */
+        (void)unite(closed, i, closed, outputs);
     return QB_OK;
 }
 
@@ -99,13 +101,13 @@ static qb_status through_loop(const walk *w, const qb_node *node)
 {
     sets closed;
     qb_loop loop = qb_loop_of(node->attributes, node->operand_count, NULL);
-    int before = node->operand_count - qb_loop_operands(&loop), outputs = loop.body->output_count;
+    int before = node->operand_count - qb_loop_operands(&loop);
     QB_TRY(close_loop(&loop, w->smooth, w->scratch, &closed));
     for (int i = 0; i < node->result_count; i++) {
         for (int k = 0; !w->smooth && k < before; k++)
             from_operand(w, node, i, k);
         for (int k = before; k < node->operand_count; k++)
-            if (i == outputs || has(&closed, i, 1 + k - before)) /* the number of iterations: by all */
+            if (has(&closed, i, 1 + k - before))
                 from_operand(w, node, i, k);
     }
     return QB_OK;
@@ -185,6 +187,29 @@ qb_status qb_loop_reach_back(const qb_loop *loop, bool *outputs)
     for (int c = 0; status == QB_OK && c < loop->carries; c++)
         for (int i = 0; i < loop->body->output_count; i++)
             outputs[c] = outputs[c] || (outputs[i] && has(&closed, i, 1 + loop->consts + c));
+    qb_arena_free(&scratch.arena);
+    return status;
+}
+
+static qb_status find_needed(const qb_loop *loop, bool *outputs, bool *needed, qb_scratch *scratch)
+{
+    sets closed;
+    int count = loop->body->output_count, first = 1 + loop->consts;
+    QB_TRY(close_loop(loop, false, scratch, &closed));
+    for (int i = 0; i <= count; i++) /* the number of iterations in any case */
+        for (int k = 0; (i == count || outputs[i]) && k < loop->body->input_count; k++)
+            needed[k] = needed[k] || has(&closed, i, k);
+    for (int i = 0; i < loop->carries; i++)
+        outputs[i] = outputs[i] || needed[first + i];
+    return QB_OK;
+}
+
+qb_status qb_loop_needed(const qb_loop *loop, const bool *used, bool *outputs, bool *needed)
+{
+    qb_scratch scratch = {0};
+    memset(needed, 0, (size_t)loop->body->input_count * sizeof *needed);
+    memcpy(outputs, used, (size_t)loop->body->output_count * sizeof *outputs);
+    qb_status status = find_needed(loop, outputs, needed, &scratch);
     qb_arena_free(&scratch.arena);
     return status;
 }
