@@ -53,6 +53,8 @@ def cpu(operation):
         return "loops, or BLAS"
     if operation["name"] in ("loop", "switch", "checkpoint"):
         return "steps of its own, in the same program"
+    if operation["name"] in ("custom_jvp", "custom_vjp", "custom_end", "pullback"):
+        return "replaced by its body before it runs"
     return "nothing to do"
 
 

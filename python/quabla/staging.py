@@ -160,6 +160,12 @@ def as_array(leaf, dtype=None, what=None):
         raise type(error)(str(error).replace("asarray", what, 1)) from None
 
 
+def check_function(fun, name, what=None):
+    if not callable(fun):
+        expected = f"{what} must be a function" if what else "expected a function"
+        raise TypeError(f"{name}: {expected}, got {type(fun).__name__}")
+
+
 def is_number(leaf):
     return isinstance(leaf, NUMBER_TYPES)
 
