@@ -53,7 +53,9 @@ def cpu(operation):
         return "loops, or BLAS"
     if operation["name"] in ("loop", "switch", "checkpoint"):
         return "steps of its own, in the same program"
-    if operation["name"] in ("custom_jvp", "custom_vjp", "custom_end", "pullback"):
+    if operation["transpose_only"]:
+        return "never runs: transposed before"
+    if operation["name"] in ("custom_jvp", "custom_vjp", "custom_end"):
         return "replaced by its body before it runs"
     return "nothing to do"
 
