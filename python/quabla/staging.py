@@ -20,7 +20,8 @@ Transform = _core.Transform
 ARRAY_TYPES = (Tensor, TraceTensor)
 NUMBER_TYPES = (bool, int, float)
 
-STAGES_KEPT = 8  # traced graphs per function; programs are bounded by max_traces
+MAX_TRACES = 8  # programs kept of one function under one configuration of a transform, unless jit is told otherwise
+STAGES_KEPT = 8  # traced graphs kept of one function, which transforms of it share
 
 
 # ---------------------------------------------------------------------------------------------------- caches by
@@ -63,7 +64,7 @@ def _identity(fun):
     return fun, None
 
 
-def cache_for(fun, configuration, max_traces=8):
+def cache_for(fun, configuration, max_traces=MAX_TRACES):
     """The Cache of `fun` under a hashable configuration of a transform.
 
     A tuple of functions has one, too, as long as all of them live.

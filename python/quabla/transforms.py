@@ -10,6 +10,7 @@ from . import _core
 from .chunks import along_basis, apply_vmap
 from .lowering import lower
 from .staging import (
+    MAX_TRACES,
     Example,
     ShapeDtype,
     Transform,
@@ -688,7 +689,7 @@ def _static_positions(fun, static_argnums, static_argnames):
 
 
 @decorator
-def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8, precision=None, debug_nans=False):
+def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=MAX_TRACES, precision=None, debug_nans=False):
     """fun, traced once per signature and compiled.
 
     Args:
