@@ -446,7 +446,11 @@ def test_methods_and_partial():
         (lambda: qb.vjp(lambda x: (x, x), X)[1](1.0), TypeError, r"vjp"),
         (lambda: qb.vmap(lambda x: x)(1.0), ValueError, r"Python number"),
         (lambda: qb.vmap(lambda x: x)(qb.array(1.0)), ValueError, r"scalar"),
-        (lambda: qb.vmap(lambda x: x, in_axes=1)(qb.ones(3)), ValueError, r"axis 1 is out of range for an array of shape \(3,\)"),
+        (
+            lambda: qb.vmap(lambda x: x, in_axes=1)(qb.ones(3)),
+            ValueError,
+            r"axis 1 is out of range for an array of shape \(3,\)",
+        ),
         (
             lambda: qb.vmap(lambda x, y: x, in_axes=(1, 0))(qb.ones((2, 3)), qb.ones((4, 5))),
             ValueError,
