@@ -54,8 +54,8 @@ _held = _table._held
 
 
 def _identity(fun):
-    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one "
-    "before."""
+    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one
+    before."""
     if isinstance(fun, Transform):
         return fun.cache, None
     owner = getattr(fun, "__self__", None)
@@ -213,8 +213,8 @@ def split_result(result, has_aux, name):
 
 
 def flatten_result(result, name):
-    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its "
-    "path."""
+    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its
+    path."""
     leaves, treedef = _core.tree_flatten(result)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, ARRAY_TYPES) and not is_number(leaf):

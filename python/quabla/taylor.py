@@ -1,5 +1,5 @@
-"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says "
-"how)."""
+"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says
+how)."""
 
 import functools
 import math

@@ -211,8 +211,8 @@ def value_and_grad(fun, argnums=0, has_aux=False):
 
 
 def _fitted(flatten, treedef, tree, name):
-    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong "
-    "structure."""
+    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong
+    structure."""
     try:
         return flatten(treedef, tree, name)
     except ValueError as error:
@@ -224,8 +224,8 @@ def _fitted(flatten, treedef, tree, name):
 
 
 def _match_leaves(given, like, treedef, what, name):
-    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer "
-    "arrays."""
+    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer
+    arrays."""
     pairs = _fitted(_core.tree_flatten_up_to, treedef, given, name)
 
     def where(i):
@@ -304,8 +304,8 @@ def jvp(fun, primals, tangents, has_aux=False):
 
 
 class _Split:
-    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what "
-    "comes later."""
+    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what
+    comes later."""
 
     def __init__(self, graph, late_inputs, early_outputs):
         self.early, self.late = graph.split(late_inputs, early_outputs)
@@ -657,8 +657,8 @@ def _jit_impl(fun, args, kwargs, *, static_argnums, static_argnames):
 
 
 def _static_positions(fun, static_argnums, static_argnames):
-    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows "
-    "it."""
+    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows
+    it."""
     nums = tuple(static_argnums) if isinstance(static_argnums, (tuple, list)) else (static_argnums,)
     names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if any(isinstance(num, bool) or not isinstance(num, int) for num in nums):
