@@ -34,9 +34,13 @@ demo: build
 	@$(BIN)/python examples/poisson1d.py
 	@$(BIN)/python examples/poisson2d_mlp.py
 
+# Both run, whatever the first says; the target fails if either does.
 test: build
-	@$(MESON) test -C $(BUILD)/dev --no-rebuild --quiet --print-errorlogs
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(MESON) test -C $(BUILD)/dev --no-rebuild --quiet --print-errorlogs; c=$$?; \
+	    $(BIN)/python -m pytest $(PYTEST_ARGS); python=$$?; \
+	    [ $$c = 0 ] || echo "the C tests failed: see above, or $(BUILD)/dev/meson-logs/testlog.txt" >&2; \
+	    [ $$python = 0 ] || echo "the Python tests failed: see above" >&2; \
+	    [ $$c = 0 ] && [ $$python = 0 ]
 
 # --- environments and builds ---
 

@@ -9,9 +9,11 @@ Needs a finished build whose package Python imports (`make build`).
 
 import argparse
 import inspect
+import math
 import pathlib
 import sys
 
+import quabla as qb
 from quabla import _core
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/operations.md"
@@ -53,6 +55,10 @@ def cpu(operation):
         return "loops, or BLAS"
     if operation["name"] in ("loop", "switch", "checkpoint"):
         return "steps of its own, in the same program"
+    if operation["transpose_only"]:
+        return "never runs: transposed before"
+    if operation["name"] in ("custom_jvp", "custom_vjp", "custom_end"):
+        return "replaced by its body before it runs"
     return "nothing to do"
 
 
@@ -85,8 +91,97 @@ def functions():
     return table(("Function", "Method", ""), rows)
 
 
+# ---------------------------------------------------------------------------------- derivatives at special points
+
+INF = math.inf
+
+
+def broken_line(x):
+    return qb.interp(x, qb.array([0.0, 1.0, 2.0], dtype=x.dtype), qb.array([0.0, 1.0, 5.0], dtype=x.dtype))
+
+
+# (function, or several that agree; as it is written; point): of one number, or of a vector
+SPECIAL_POINTS = [
+    (qb.sqrt, "sqrt(x)", 0.0),
+    (qb.cbrt, "cbrt(x)", 0.0),
+    (qb.abs, "abs(x)", 0.0),
+    (qb.sign, "sign(x)", 0.0),
+    (qb.relu, "relu(x)", 0.0),
+    ((qb.floor, qb.ceil, qb.round, qb.trunc), "floor(x), ceil, round, trunc", 1.0),
+    (lambda x: qb.clip(x, 0.0, 1.0), "clip(x, 0, 1)", 0.0),
+    (lambda x: qb.clip(x, 0.0, 1.0), "clip(x, 0, 1)", 1.0),
+    (lambda x: qb.clip(x[0], x[1], x[2]), "clip(x, lo, hi)", [0.0, 0.0, 1.0]),
+    (lambda x: qb.clip(x[0], x[1], x[2]), "clip(x, lo, hi)", [5.0, 3.0, 2.0]),
+    (tuple(lambda x, f=f: f(x[0], x[1]) for f in (qb.maximum, qb.minimum)), "maximum(x, y), minimum", [2.0, 2.0]),
+    (lambda x: qb.maximum(x, 1.0), "maximum(x, 1)", 1.0),
+    (qb.max, "max(v)", [3.0, 3.0, 1.0]),
+    (qb.min, "min(v)", [3.0, 1.0, 1.0]),
+    (qb.norm, "norm(v)", [0.0, 0.0]),
+    (lambda x: qb.norm(x) ** 2, "norm(v)**2", [0.0, 0.0]),
+    (lambda x: qb.hypot(x[0], x[1]), "hypot(x, y)", [0.0, 0.0]),
+    (lambda x: qb.hypot(x[0], x[1]) ** 2, "hypot(x, y)**2", [0.0, 0.0]),
+    (qb.std, "std(v)", [3.0, 3.0]),
+    (lambda x: qb.atan2(x[0], x[1]), "atan2(y, x)", [0.0, 0.0]),
+    (lambda x: qb.atan2(x[0], x[1]), "atan2(y, x)", [INF, 1.0]),
+    (lambda x: x**2, "x**2", 0.0),
+    (lambda x: x**2.0, "x**2.0", 0.0),
+    (lambda x: x**1.0, "x**1.0", 0.0),
+    (lambda x: x**1.5, "x**1.5", 0.0),
+    (lambda x: x**0.5, "x**0.5", 0.0),
+    (lambda x: x**0.0, "x**0.0", 0.0),
+    (lambda x: x**-1.0, "x**-1.0", 0.0),
+    (lambda x: qb.power(x[0], x[1]), "power(x, p)", [0.0, 2.0]),
+    (lambda x: qb.power(x[0], x[1]), "power(x, p)", [0.0, 0.0]),
+    (lambda x: qb.power(x[0], x[1]), "power(x, p)", [-2.0, 3.0]),
+    (lambda x: x**x, "x**x", 0.0),
+    ((qb.log, qb.log2, qb.log10), "log(x), log2, log10", 0.0),
+    (qb.log1p, "log1p(x)", -1.0),
+    (lambda x: 1.0 / x, "1 / x", 0.0),
+    (qb.arcsin, "arcsin(x)", 1.0),
+    (qb.arcsin, "arcsin(x)", -1.0),
+    (qb.arccos, "arccos(x)", 1.0),
+    (qb.arccos, "arccos(x)", -1.0),
+    (qb.arctanh, "arctanh(x)", 1.0),
+    (qb.arccosh, "arccosh(x)", 1.0),
+    (qb.prod, "prod(v)", [0.0, 2.0, 3.0]),
+    (qb.prod, "prod(v)", [0.0, 0.0, 3.0]),
+    (qb.logsumexp, "logsumexp(v)", [-INF, -INF]),
+    (lambda x: qb.logaddexp(x[0], x[1]), "logaddexp(x, y)", [-INF, -INF]),
+    ((qb.tanh, qb.sigmoid), "tanh(x), sigmoid", 1000.0),
+    (lambda x: qb.fmod(x[0], x[1]), "fmod(x, y)", [-5.0, 2.0]),
+    (lambda x: qb.mod(x[0], x[1]), "mod(x, y)", [-5.0, 2.0]),
+    (broken_line, "interp(x, [0, 1, 2], [0, 1, 5])", 1.0),
+    (broken_line, "interp(x, [0, 1, 2], [0, 1, 5])", 2.0),
+    (lambda x: qb.where(x > 0.0, qb.log(x), 0.0), "where(x > 0, log(x), 0)", 0.0),
+    (lambda x: qb.where(x > 0.0, 1.0 / x, 0.0), "where(x > 0, 1 / x, 0)", 0.0),
+]
+
+
+def shown(values):
+    if isinstance(values, list):
+        return "[" + ", ".join(map(shown, values)) + "]"
+    return f"{values + 0.0:.4g}"  # no -0
+
+
+def derivatives_at(function, point):
+    """Value, gradient and Hessian, as nested lists."""
+    x = qb.array(point)
+    return [f(x).tolist() for f in (function, qb.grad(function), qb.hessian(function))]
+
+
+def special_points():
+    rows = []
+    for function, text, point in SPECIAL_POINTS:
+        first = function[0] if isinstance(function, tuple) else function
+        rows.append((f"`{text}`", shown(point), *map(shown, derivatives_at(first, point))))
+    return table(("Function", "At", "Value", "Derivative", "Second derivative"), rows)
+
+
+TABLES = (("operations", matrix), ("functions", functions), ("special points", special_points))
+
+
 def page(text):
-    for name, make in (("operations", matrix), ("functions", functions)):
+    for name, make in TABLES:
         before, rest = text.split(BEGIN.format(name))
         after = rest.split(END, 1)[1]
         text = f"{before}{BEGIN.format(name)}\n\n{make()}\n\n{END}{after}"

@@ -1,6 +1,9 @@
 /* Fits y = tanh(x w) by gradient descent, with the C library alone: a graph is built, differentiated, compiled and run.
  *
- *     cc gradient.c $(pkg-config --cflags --libs quabla) -lm -o gradient && ./gradient
+ *     cc gradient.c $(pkg-config --cflags --libs quabla) -Wl,-rpath,$(pkg-config --variable=libdir quabla) -lm -o gradient
+ *     ./gradient
+ *
+ * docs/c.md says how the library is installed.
  */
 #include <math.h>
 #include <quabla/quabla.h>

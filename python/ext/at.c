@@ -45,17 +45,29 @@ static PyObject *update(PyObject *object, const qb_function *function, PyObject 
                              self->index);
 }
 
-#define UPDATE(name)                                                                                                   \
+#define UPDATES(X) X(set) X(add) X(multiply) X(min) X(max)
+
+/* The functions under the names by which messages call them here. */
+#define X(name) static qb_function update_##name;
+UPDATES(X)
+#undef X
+
+static void name_updates(void)
+{
+#define X(function)                                                                                                    \
+    update_##function = *qbpy_operator.index_##function;                                                               \
+    update_##function.name = "x.at[...]." #function;
+    UPDATES(X)
+#undef X
+}
+
+#define X(name)                                                                                                        \
     static PyObject *at_##name(PyObject *self, PyObject *values)                                                       \
     {                                                                                                                  \
-        return update(self, qbpy_operator.index_##name, values);                                                       \
+        return update(self, &update_##name, values);                                                                   \
     }
-
-UPDATE(set)
-UPDATE(add)
-UPDATE(multiply)
-UPDATE(min)
-UPDATE(max)
+UPDATES(X)
+#undef X
 
 static PyObject *at_get(PyObject *object, PyObject *unused)
 {
@@ -148,6 +160,7 @@ static PyType_Spec at_index_spec = SPEC("quabla._core.AtIndex", at_index_slots);
 int qbpy_at_install(PyObject *module)
 {
     qbpy_state *state = qbpy_state_of(module);
+    name_updates();
     state->at_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &at_spec, NULL);
     state->at_index_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &at_index_spec, NULL);
     return state->at_type && state->at_index_type ? 0 : -1;

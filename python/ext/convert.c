@@ -25,13 +25,14 @@ void qbpy_refuse_tracer(qbpy_state *state, const char *function)
 
 void qbpy_refuse_object(const char *function, const char *where, PyObject *object)
 {
+    const char *colon = *where ? ":" : "";
     if (PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object))
-        PyErr_Format(PyExc_TypeError, "%s:%s a string is not a number: %.80R", function, where, object);
+        PyErr_Format(PyExc_TypeError, "%s:%s%s a string is not a number: %.80R", function, where, colon, object);
     else
         PyErr_Format(PyExc_TypeError,
-                     "%s:%s cannot convert an object of type %.200s; expected a number, an array, or nested lists of "
-                     "them",
-                     function, where, Py_TYPE(object)->tp_name);
+                     "%s:%s%s cannot convert an object of type %.200s; expected a number, an array, or nested lists "
+                     "of them",
+                     function, where, colon, Py_TYPE(object)->tp_name);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- numbers */

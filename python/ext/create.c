@@ -3,6 +3,7 @@
 #include "base/tensor.h"
 
 #include "convert.h"
+#include "function.h"
 
 #include <math.h>
 #include <string.h>
@@ -123,6 +124,12 @@ static PyObject *full(const arguments *call, int rank, const int64_t *shape, PyO
 {
     if (qbpy_is_trace_tensor(call->state, value))
         return full_traced(value, rank, shape, dtype_object);
+    if (qbpy_holds_tracer(call->state, value)) {
+        PyObject *stacked = qbpy_stack_items(call->state, value);
+        PyObject *result = stacked ? full_traced(stacked, rank, shape, dtype_object) : NULL;
+        Py_XDECREF(stacked);
+        return result;
+    }
     qb_tensor *element = qbpy_to_tensor(call->state, call->function, value, dtype, NULL);
     qb_tensor *tensor = element ? new_tensor(call, (int)element->dtype, rank, shape) : NULL;
     if (tensor && element->rank == 0) {

@@ -140,7 +140,8 @@ static void unknown_leaf(const qbpy_signature *s, qbpy_state *state, int i)
     if (path)
         PyErr_Format(PyExc_TypeError,
                      "%U is of type %s, which is neither an array, a number, nor a known container: convert it, "
-                     "register its class (qb.tree.register, qb.tree.register_dataclass), or name it in static_argnums",
+                     "register its class (qb.tree.register, qb.tree.register_dataclass), or have jit pass it as it is "
+                     "(static_argnums; 0 for the self of a method)",
                      path, Py_TYPE(s->flat.leaves[i])->tp_name);
     Py_XDECREF(path);
 }

@@ -1,5 +1,6 @@
 /* compress(graph, ...): what a sparse derivative needs to know before it is traced. */
 #include "transforms/sparsity.h"
+#include "transforms/transforms.h"
 
 #include "trace.h"
 
@@ -34,19 +35,23 @@ static void compression_end(compression *c)
     PyMem_Free(c->place);
 }
 
-/* Columns or rows, whichever needs fewer colours. */
-static qb_status colour_either_way(compression *c)
+/* Columns or rows, whichever needs fewer colours; rows where only products with rows can be computed. */
+static qb_status colour_either_way(compression *c, bool only_rows)
 {
     int32_t by_rows;
     QB_TRY(qb_pattern_transpose(&c->pattern, &c->transposed));
     QB_TRY(qb_colour_columns(&c->pattern, c->colour[0], &c->count));
     QB_TRY(qb_colour_columns(&c->transposed, c->colour[1], &by_rows));
-    c->kind = by_rows < c->count ? QB_COMPRESS_ROWS : QB_COMPRESS_COLUMNS;
-    c->count = by_rows < c->count ? by_rows : c->count;
+    if (only_rows || by_rows < c->count) {
+        c->kind = QB_COMPRESS_ROWS;
+        c->count = by_rows;
+    } else {
+        c->kind = QB_COMPRESS_COLUMNS;
+    }
     return QB_OK;
 }
 
-static qb_status compress(compression *c, bool symmetric)
+static qb_status compress(compression *c, bool symmetric, bool only_rows)
 {
     if (symmetric) {
         qb_pattern found = c->pattern;
@@ -63,7 +68,7 @@ static qb_status compress(compression *c, bool symmetric)
     if (!c->colour[0] || !c->colour[1] || !c->row || !c->place)
         return qb_fail_memory();
     c->kind = QB_COMPRESS_SYMMETRIC;
-    QB_TRY(symmetric ? qb_colour_symmetric(p, c->colour[0], &c->count) : colour_either_way(c));
+    QB_TRY(symmetric ? qb_colour_symmetric(p, c->colour[0], &c->count) : colour_either_way(c, only_rows));
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t e = p->start[r]; e < p->start[r + 1]; e++)
             c->row[e] = r;
@@ -74,7 +79,8 @@ PyDoc_STRVAR(compress_doc,
              "compress(graph, input, output, symmetric)\n--\n\n"
              "How to evaluate the Jacobian of an output by an input in few products: (rows, columns, places, colours,\n"
              "count of colours, whether the products are with rows). Entry e, at rows[e] and columns[e], stands at\n"
-             "places[e] of the products, one for each colour. symmetric: the Jacobian is a Hessian.");
+             "places[e] of the products, one for each colour. symmetric: the Jacobian is a Hessian. A graph without forward\n"
+             "mode is evaluated by rows.");
 
 static PyObject *compress_function(PyObject *module, PyObject *args)
 {
@@ -86,7 +92,7 @@ static PyObject *compress_function(PyObject *module, PyObject *args)
     compression c = {0};
     qb_status status = qb_sparsity(((qbpy_graph *)graph)->graph, input, output, &c.pattern);
     if (status == QB_OK)
-        status = compress(&c, symmetric);
+        status = compress(&c, symmetric, qb_is_reverse_only(((qbpy_graph *)graph)->graph));
     PyObject *result = NULL;
     if (status != QB_OK) {
         qbpy_raise(state, status);

@@ -64,14 +64,19 @@ static qb_value add_capture(qbpy_state *state, qbpy_trace *trace, qbpy_trace_ten
     return value;
 }
 
+/* Whether it is the innermost trace given, or one around it. */
+static bool is_enclosing(const qbpy_trace *innermost, const qbpy_trace *trace)
+{
+    while (innermost && innermost != trace)
+        innermost = innermost->parent;
+    return innermost != NULL;
+}
+
 static qb_value lift(qbpy_state *state, qbpy_trace *trace, qbpy_trace_tensor *tracer)
 {
     if (tracer->trace == trace)
         return tracer->value;
-    bool enclosing = false;
-    for (const qbpy_trace *t = trace->parent; t && !enclosing; t = t->parent)
-        enclosing = t == tracer->trace;
-    if (!enclosing || !tracer->trace->active) {
+    if (!is_enclosing(trace->parent, tracer->trace) || !tracer->trace->active) {
         (void)qbpy_tracer_escaped(state, (PyObject *)tracer);
         return QB_FAILED;
     }
@@ -361,6 +366,8 @@ static PyObject *tracer_repr(PyObject *self)
 
 PyObject *qbpy_tracer_has_no_value(PyObject *self, const char *what)
 {
+    if (!is_enclosing(current, tracer_of(self)->trace))
+        return qbpy_tracer_escaped(qbpy_state_of_object(self), self);
     PyErr_Format(
         qbpy_state_of_object(self)->TracerError,
         "%s of a TraceTensor (%s): while a function is traced, its arrays have no values. Choose between values with "
@@ -377,7 +384,7 @@ static int tracer_bool(PyObject *self)
 
 static PyObject *tracer_float(PyObject *self)
 {
-    return qbpy_tracer_has_no_value(self, "float()");
+    return qbpy_tracer_has_no_value(self, "float(), or a function of math (use qb.sin for math.sin),");
 }
 
 static PyObject *tracer_int(PyObject *self)

@@ -21,6 +21,7 @@ from .staging import (
     as_array,
     build,
     cache_for,
+    check_function,
     is_number,
     remembered,
     signature_key,
@@ -380,11 +381,6 @@ def _check_max_steps(max_steps, name):
     return None if max_steps is None else _check_int(max_steps, f"{name}: max_steps", 0)
 
 
-def _check_function(fun, what, name):
-    if not callable(fun):
-        raise TypeError(f"{name}: {what} must be a function, got {type(fun).__name__}")
-
-
 # ---------------------------------------------------------------------------------------------------------------- scan
 
 
@@ -461,7 +457,7 @@ def scan(f, init, *, length=None, xs=None, operands=(), reverse=False, unroll=Fa
     The size of the graph does not depend on the number of iterations (except with unroll=True). All derivatives, of any
     order and mode, are loops again; vmap makes one loop over all examples.
     """
-    _check_function(f, "f", "scan")
+    check_function(f, "scan", "f")
     operands = _operands(operands, "scan")
     if length is None and xs is None:
         raise ValueError("scan: give length=, or xs: nothing says how many iterations there are")
@@ -556,7 +552,7 @@ def fori_loop(lower, upper, body_fun, init, *, operands=(), unroll=False, checkp
         ValueError: unroll, or checkpoint without max_steps, with traced bounds; reverse mode through traced bounds
             without max_steps.
     """
-    _check_function(body_fun, "body_fun", "fori_loop")
+    check_function(body_fun, "fori_loop", "body_fun")
     operands = _operands(operands, "fori_loop")
     lower, upper = _bound(lower, "lower"), _bound(upper, "upper")
     unroll = _check_unroll(unroll, "fori_loop")
@@ -623,8 +619,8 @@ def while_loop(cond_fun, body_fun, init, *, operands=(), max_steps=None):
 
     Under vmap the loop runs while any example goes on, and those that are done keep their carry.
     """
-    _check_function(cond_fun, "cond_fun", "while_loop")
-    _check_function(body_fun, "body_fun", "while_loop")
+    check_function(cond_fun, "while_loop", "cond_fun")
+    check_function(body_fun, "while_loop", "body_fun")
     operands = _operands(operands, "while_loop")
     max_steps = _check_max_steps(max_steps, "while_loop")
     impl = functools.partial(_while_impl, cond_fun=cond_fun)
@@ -702,8 +698,8 @@ def cond(pred, true_fun, false_fun, *operands):
     With a predicate that vmap maps, both branches are computed and the results selected; a loop inside a branch runs
     only while an example that took this branch needs it.
     """
-    _check_function(true_fun, "true_fun", "cond")
-    _check_function(false_fun, "false_fun", "cond")
+    check_function(true_fun, "cond", "true_fun")
+    check_function(false_fun, "cond", "false_fun")
     if not is_number(pred):
         pred = as_array(pred)
         if pred.shape:
@@ -737,7 +733,7 @@ def switch(index, branches, *operands):
     if not branches:
         raise ValueError("switch: branches is empty: there is nothing to choose from")
     for i, branch in enumerate(branches):
-        _check_function(branch, f"branches[{i}]", "switch")
+        check_function(branch, "switch", f"branches[{i}]")
     if isinstance(index, _core.TraceTensor):
         if index.shape or index.dtype.kind not in "iu":
             raise TypeError(

@@ -20,6 +20,7 @@ from .staging import (
     as_array,
     build,
     cache_for,
+    check_function,
     is_number,
     is_weak,
     remembered,
@@ -129,14 +130,13 @@ class _Custom:
     _name = ""
     _define = ""  # the method that gives it its rule
 
-    def __new__(cls, fun=None, nondiff_argnums=()):
-        if fun is None:  # called with keywords only, it returns a decorator
-            return functools.partial(cls, nondiff_argnums=nondiff_argnums)
+    def __new__(cls, *args, **kwargs):
+        if not args and "fun" not in kwargs:  # called with keywords only, it returns a decorator
+            return functools.partial(cls, **kwargs)
         return super().__new__(cls)
 
-    def __init__(self, fun=None, nondiff_argnums=()):
-        if not callable(fun):
-            raise TypeError(f"{self._name}: expected a function, got {type(fun).__name__}")
+    def __init__(self, fun, nondiff_argnums=()):
+        check_function(fun, self._name)
         nums = tuple(nondiff_argnums) if isinstance(nondiff_argnums, (tuple, list)) else (nondiff_argnums,)
         for num in nums:
             if isinstance(num, bool) or not isinstance(num, int) or num < 0:

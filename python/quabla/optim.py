@@ -203,8 +203,8 @@ class SGDState(namedtuple("SGDState", ("step", "velocity"))):
 
 
 class SGD(_Optimizer):
-    """Stochastic gradient descent, with momentum: v = momentum v + g, and a step along v, or along g + momentum v "
-    "(Nesterov)."""
+    """Stochastic gradient descent, with momentum: v = momentum v + g, and a step along v, or along g + momentum v
+    (Nesterov)."""
 
     _State = SGDState
 

@@ -11,7 +11,7 @@ import functools
 
 from . import _core, tree
 from .staging import Transform, build, cache_for, stage
-from .transforms import LEAF, Selected, check_argnums, decorator
+from .transforms import LEAF, Selected, check_argnums, decorator, gradient_of
 
 __all__ = ["COO", "sparse_hessian", "sparse_jacobian"]
 
@@ -113,7 +113,7 @@ def sparse_jacobian(fun, argnums=0):
 
 def _sparse_hessian_impl(fun, args, kwargs, *, argnums):
     staged, inputs, j = _one_array(fun, args, kwargs, argnums, "sparse_hessian")
-    gradient = staged.derive(("gradient", (j,)), lambda: staged.graph.gradient((j,)))
+    gradient = gradient_of(staged, (j,), "sparse_hessian")
     plan = staged.derive(("sparse hessian", j), lambda: _core.compress(gradient, j, 1, True))
     graph = staged.derive(("hessian", j), lambda: gradient.jvp((j,)))
     x = inputs[j]

@@ -20,7 +20,8 @@ Transform = _core.Transform
 ARRAY_TYPES = (Tensor, TraceTensor)
 NUMBER_TYPES = (bool, int, float)
 
-STAGES_KEPT = 8  # traced graphs per function; programs are bounded by max_traces
+MAX_TRACES = 8  # programs kept of one function under one configuration of a transform, unless jit is told otherwise
+STAGES_KEPT = 8  # traced graphs kept of one function, which transforms of it share
 
 
 # ---------------------------------------------------------------------------------------------------- caches by
@@ -53,8 +54,8 @@ _held = _table._held
 
 
 def _identity(fun):
-    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one "
-    "before."""
+    """What stands for `fun` in the table, and a key below it: a transform made again has the cache of the one
+    before."""
     if isinstance(fun, Transform):
         return fun.cache, None
     owner = getattr(fun, "__self__", None)
@@ -63,7 +64,7 @@ def _identity(fun):
     return fun, None
 
 
-def cache_for(fun, configuration, max_traces=8):
+def cache_for(fun, configuration, max_traces=MAX_TRACES):
     """The Cache of `fun` under a hashable configuration of a transform.
 
     A tuple of functions has one, too, as long as all of them live.
@@ -160,6 +161,12 @@ def as_array(leaf, dtype=None, what=None):
         raise type(error)(str(error).replace("asarray", what, 1)) from None
 
 
+def check_function(fun, name, what=None):
+    if not callable(fun):
+        expected = f"{what} must be a function" if what else "expected a function"
+        raise TypeError(f"{name}: {expected}, got {type(fun).__name__}")
+
+
 def is_number(leaf):
     return isinstance(leaf, NUMBER_TYPES)
 
@@ -206,8 +213,8 @@ def split_result(result, has_aux, name):
 
 
 def flatten_result(result, name):
-    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its "
-    "path."""
+    """Leaves and structure of what a traced function returned; anything but arrays and numbers is refused by its
+    path."""
     leaves, treedef = _core.tree_flatten(result)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, ARRAY_TYPES) and not is_number(leaf):

@@ -1,11 +1,11 @@
-"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says "
-"how)."""
+"""Derivatives of high order without nesting: Taylor mode, and the forward Laplacian (src/transforms/taylor.c says
+how)."""
 
 import functools
 import math
 
 from . import _core
-from .staging import Transform, as_array, build, cache_for, is_number, stage
+from .staging import Transform, as_array, build, cache_for, check_function, is_number, stage
 from .transforms import Selected, arrays_of, check_argnums, decorator
 
 __all__ = ["derivatives", "jet", "laplacian"]
@@ -78,6 +78,7 @@ def jet(fun, primals, series):
 
     The cost is O(n^2) evaluations of fun at the most, against O(2^n) for nested derivatives. n is at most 170.
     """
+    check_function(fun, "jet")
     if not isinstance(primals, (tuple, list)) or not isinstance(series, (tuple, list)) or len(primals) != len(series):
         raise TypeError("jet: primals and series must be tuples with one entry for each argument of the function")
     lengths = {len(terms) for terms in series}
@@ -108,6 +109,7 @@ def derivatives(fun, x, order):
     By Taylor mode, whose cost grows with the square of the order. Use vmap for many points; differentiate the result
     by any transform.
     """
+    check_function(fun, "derivatives")
     if isinstance(order, bool) or not isinstance(order, int) or order < 0:
         raise ValueError(f"derivatives: order must be an int of at least 0, got {order!r}")
     _check_order(order, "derivatives")

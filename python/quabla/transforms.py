@@ -10,12 +10,14 @@ from . import _core
 from .chunks import along_basis, apply_vmap
 from .lowering import lower
 from .staging import (
+    MAX_TRACES,
     Example,
     ShapeDtype,
     Transform,
     as_array,
     build,
     cache_for,
+    check_function,
     is_number,
     split_statics,
     stage,
@@ -42,12 +44,11 @@ def decorator(transform):
 
     @_core.public
     @functools.wraps(transform)
-    def wrapper(fun=None, /, *args, **kwargs):
-        if fun is None and not args:
-            return functools.partial(transform, **kwargs)
-        if not callable(fun):
-            raise TypeError(f"{transform.__name__}: expected a function, got {type(fun).__name__}")
-        return transform(fun, *args, **kwargs)
+    def wrapper(*args, **kwargs):
+        if not args and "fun" not in kwargs:
+            return functools.partial(wrapper, **kwargs)
+        check_function(args[0] if args else kwargs["fun"], transform.__name__)
+        return transform(*args, **kwargs)
 
     return wrapper
 
@@ -138,7 +139,7 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
             f"of the parts; "
             "has_aux=True for values beside it), or use jacobian or vjp"
         )
-    graph = staged.derive(("gradient", chosen.wrt), lambda: staged.graph.gradient(chosen.wrt))
+    graph = gradient_of(staged, chosen.wrt, name)
     outputs = graph.apply(chosen.inputs() + staged.captures)
     value, rest = outputs[0], outputs[1:]
     aux_count = staged.aux_tree.num_leaves if has_aux else 0
@@ -150,6 +151,14 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
 
 
 LEAF = _core.tree_structure(0)
+
+
+def gradient_of(staged, wrt, name):
+    """The graph of the results, then the gradients of the first. Errors speak of the transform that the user called."""
+    try:
+        return staged.derive(("gradient", wrt), lambda: staged.graph.gradient(wrt))
+    except ValueError as error:
+        raise type(error)(str(error).replace("grad requires", f"{name} requires", 1)) from None
 
 
 @functools.lru_cache(maxsize=256, typed=True)
@@ -202,8 +211,8 @@ def value_and_grad(fun, argnums=0, has_aux=False):
 
 
 def _fitted(flatten, treedef, tree, name):
-    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong "
-    "structure."""
+    """Leaves of a tree that should fit the structure; another one is a TypeError, as for every argument of a wrong
+    structure."""
     try:
         return flatten(treedef, tree, name)
     except ValueError as error:
@@ -215,8 +224,8 @@ def _fitted(flatten, treedef, tree, name):
 
 
 def _match_leaves(given, like, treedef, what, name):
-    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer "
-    "arrays."""
+    """The leaves of tangents or cotangents, checked against the arrays they belong to; None for bool and integer
+    arrays."""
     pairs = _fitted(_core.tree_flatten_up_to, treedef, given, name)
 
     def where(i):
@@ -281,6 +290,7 @@ def jvp(fun, primals, tangents, has_aux=False):
     Raises:
         TypeError: another structure. ValueError: another shape or dtype; names the leaf by its path.
     """
+    check_function(fun, "jvp")
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError("jvp: primals and tangents must be tuples with one entry for each argument")
     if len(primals) != len(tangents):
@@ -294,8 +304,8 @@ def jvp(fun, primals, tangents, has_aux=False):
 
 
 class _Split:
-    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what "
-    "comes later."""
+    """A derivative in two programs: what the primals decide (outputs and residuals), and what is linear in what
+    comes later."""
 
     def __init__(self, graph, late_inputs, early_outputs):
         self.early, self.late = graph.split(late_inputs, early_outputs)
@@ -343,6 +353,7 @@ def vjp(fun, *primals, has_aux=False):
         and integer
         leaves, zeros where out does not depend on the primal. fun is evaluated once; vjp_fun may be called many times.
     """
+    check_function(fun, "vjp")
     staged, split, results, leaves, treedef = _linearized(fun, primals, has_aux, "vjp", "vjp")
     count, residuals = staged.out_tree.num_leaves, results[split.early_outputs :]
     out_leaves = results[:count]
@@ -369,6 +380,7 @@ def linearize(fun, *primals):
         of it is
         kept.
     """
+    check_function(fun, "linearize")
     staged, split, results, leaves, treedef = _linearized(fun, primals, False, "linearize", "linearize")
     out_leaves, residuals = results[: split.early_outputs], results[split.early_outputs :]
 
@@ -477,7 +489,8 @@ def jacrev(fun, argnums=0):
 
 
 def _hessian_impl(fun, args, kwargs, *, argnums):
-    return jacfwd(grad(fun, argnums), argnums)(*args, **kwargs)
+    gradient = _gradient(fun, argnums, False, "hessian", False)
+    return _jacobian(gradient, argnums, _columns, "hessian")(*args, **kwargs)
 
 
 @decorator
@@ -492,11 +505,15 @@ def hessian(fun, argnums=0):
 # vmap
 
 
-def _axis_of(axis, rank, what, shape):
+def _axis_of(axis, shape, what, is_result=False):
+    """The axis, counted from the front; of a result, whose first axis is that of the examples, or of an argument."""
+    rank = len(shape)
     if isinstance(axis, bool) or not isinstance(axis, int):
         raise TypeError(f"vmap: {what()}: an axis must be an int or None, got {axis!r}")
     if not -rank <= axis < rank:
-        raise ValueError(f"vmap: {what()}: axis {axis} is out of range for shape {shape}")
+        counted = f": with the axis of examples, a result of shape {shape[1:]} has {rank} axes"
+        where = counted if is_result else f" for an array of shape {shape}"
+        raise ValueError(f"vmap: {what()}: axis {axis} is out of range{where}")
     return axis % rank
 
 
@@ -537,12 +554,13 @@ def _map_inputs(leaves, axes, treedef):
             continue
         if not leaf.shape:
             raise ValueError(f"vmap: {path(i)} is a scalar and has no axis to map: its in_axes entry must be None")
-        axis = _axis_of(axis, len(leaf.shape), lambda i=i: f"in_axes of {path(i)}", leaf.shape)
+        axis = _axis_of(axis, leaf.shape, lambda i=i: f"in_axes of {path(i)}")
         if size is None:
-            size, sized = leaf.shape[axis], i
+            size, sized = leaf.shape[axis], (i, leaf.shape, axis)
         elif leaf.shape[axis] != size:
             raise ValueError(
-                f"vmap: mapped axes differ in size: {path(sized)} has {size}, {path(i)} has {leaf.shape[axis]}"
+                f"vmap: mapped axes differ in size: {path(sized[0])} has {size} (axis {sized[2]} of shape {sized[1]}), "
+                f"{path(i)} has {leaf.shape[axis]} (axis {axis} of shape {leaf.shape})"
             )
         arrays.append(_core.moveaxis(leaf, axis, 0) if axis else leaf)
         examples.append(Example(leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype, leaf.weak))
@@ -576,7 +594,7 @@ def _vmap_impl(fun, args, kwargs, *, in_axes, out_axes, chunk_size):
             continue
         if not varies:
             output = _core.broadcast_to(output, (size, *output.shape))
-        results.append(_core.moveaxis(output, 0, _axis_of(axis, len(output.shape), what, output.shape)))
+        results.append(_core.moveaxis(output, 0, _axis_of(axis, output.shape, what, is_result=True)))
     return staged.out_tree.unflatten(results)
 
 
@@ -639,8 +657,8 @@ def _jit_impl(fun, args, kwargs, *, static_argnums, static_argnames):
 
 
 def _static_positions(fun, static_argnums, static_argnames):
-    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows "
-    "it."""
+    """Both spellings of a static argument: a position has a name, and a name a position, where the signature shows
+    it."""
     nums = tuple(static_argnums) if isinstance(static_argnums, (tuple, list)) else (static_argnums,)
     names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if any(isinstance(num, bool) or not isinstance(num, int) for num in nums):
@@ -671,7 +689,7 @@ def _static_positions(fun, static_argnums, static_argnames):
 
 
 @decorator
-def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=8, precision=None, debug_nans=False):
+def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=MAX_TRACES, precision=None, debug_nans=False):
     """fun, traced once per signature and compiled.
 
     Args:

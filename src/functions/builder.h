@@ -53,6 +53,8 @@ qb_status qb_normalize_axis(const qb_call *call, int64_t axis, int rank, const i
 /* The axes of an AXES attribute, distinct and ascending; all of them for None. */
 qb_status qb_normalize_axes(const qb_call *call, const qb_attribute *axes, const qb_type *type, int *count,
                             int64_t *out);
+/* For axes that an operation adds to an array, as the result counts them: is_new[k] of each of the result's axes. */
+qb_status qb_normalize_new_axes(const qb_call *call, int count, const int64_t *axes, const qb_type *type, bool *is_new);
 /* The axis of an AXIS attribute that must be there. */
 qb_status qb_required_axis(const qb_call *call, const qb_attribute *axis, const qb_type *type, int64_t *out);
 

@@ -89,16 +89,16 @@ qb_status qb_build_stack(qb_call *call)
     qb_type first;
     qb_value_type(call->graph, call->operand[0], &first);
     QB_TRY(check_shapes(call, &first, -1));
-    int64_t shape[QB_MAX_RANK + 1], axis = call->parameter[0].integer;
+    int64_t shape[QB_MAX_RANK], axis = 0;
+    bool is_new[QB_MAX_RANK];
     if (first.rank == QB_MAX_RANK)
         return qb_fail(QB_ERROR_VALUE, "stack: arrays of shape %s have as many axes as an array can have",
                        qb_print_shape(first.rank, first.shape).text);
-    if (axis < -first.rank - 1 || axis > first.rank)
-        return qb_fail(QB_ERROR_VALUE, "stack: axis %lld is out of range: the result of stacking shape %s has %d axes",
-                       (long long)axis, qb_print_shape(first.rank, first.shape).text, first.rank + 1);
-    axis = axis < 0 ? axis + first.rank + 1 : axis;
-    for (int k = 0; k <= first.rank; k++)
-        shape[k] = k < axis ? first.shape[k] : k == axis ? 1 : first.shape[k - 1];
+    QB_TRY(qb_normalize_new_axes(call, 1, &call->parameter[0].integer, &first, is_new));
+    for (int k = 0, own = 0; k <= first.rank; k++) {
+        axis = is_new[k] ? k : axis;
+        shape[k] = is_new[k] ? 1 : first.shape[own++];
+    }
     return join(call, axis, first.rank + 1, shape, false);
 }
 

@@ -7,6 +7,7 @@
 #include "functions/builder.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- Dtypes */
 
@@ -187,13 +188,37 @@ qb_status qb_broadcast_together(const qb_call *call, int count, qb_value *values
     return QB_OK;
 }
 
+/* An axis of an array of that shape once it has got `added` new axes. */
+static qb_status normalize(const qb_call *call, int64_t axis, int added, int rank, const int64_t *shape, int64_t *out)
+{
+    int64_t normal = axis < 0 ? axis + rank + added : axis;
+    if (normal < 0 || normal >= rank + added)
+        return added ? qb_fail(QB_ERROR_VALUE,
+                               "%s: axis %lld is out of range: with %d new, an array of shape %s has %d axes",
+                               call->function->name, (long long)axis, added, qb_print_shape(rank, shape).text,
+                               rank + added)
+                     : qb_fail(QB_ERROR_VALUE, "%s: axis %lld is out of range for an array of shape %s",
+                               call->function->name, (long long)axis, qb_print_shape(rank, shape).text);
+    *out = normal;
+    return QB_OK;
+}
+
 qb_status qb_normalize_axis(const qb_call *call, int64_t axis, int rank, const int64_t *shape, int64_t *out)
 {
-    int64_t normal = axis < 0 ? axis + rank : axis;
-    if (normal < 0 || normal >= rank)
-        return qb_fail(QB_ERROR_VALUE, "%s: axis %lld is out of range for an array of shape %s", call->function->name,
-                       (long long)axis, qb_print_shape(rank, shape).text);
-    *out = normal;
+    return normalize(call, axis, 0, rank, shape, out);
+}
+
+qb_status qb_normalize_new_axes(const qb_call *call, int count, const int64_t *axes, const qb_type *type, bool *is_new)
+{
+    memset(is_new, 0, (size_t)(type->rank + count) * sizeof *is_new);
+    for (int i = 0; i < count; i++) {
+        int64_t axis = 0;
+        QB_TRY(normalize(call, axes[i], count, type->rank, type->shape, &axis));
+        if (is_new[axis])
+            return qb_fail(QB_ERROR_VALUE, "%s: axis %lld is given twice, for an array of shape %s",
+                           call->function->name, (long long)axes[i], qb_print_shape(type->rank, type->shape).text);
+        is_new[axis] = true;
+    }
     return QB_OK;
 }
 

@@ -196,22 +196,16 @@ qb_status qb_build_expand_dims(qb_call *call)
     const qb_attribute *given = &call->parameter[0];
     if (qb_is_none(given))
         return qb_fail(QB_ERROR_TYPE, "expand_dims: axis must be an int or a tuple of ints, got None");
-    qb_type type, result = {.rank = 0};
+    qb_type type;
     qb_value x = take_array(call, &type);
-    QB_TRY(check_rank(call, type.rank + given->count));
-    result.rank = type.rank + given->count;
-    for (int axis = 0; axis < result.rank; axis++)
-        result.shape[axis] = 1;
-    int64_t axes[QB_MAX_RANK];
-    int count = 0;
-    QB_TRY(qb_normalize_axes(call, given, &result, &count, axes));
-    for (int axis = 0, next = 0, own = 0; axis < result.rank; axis++) {
-        if (next < count && axes[next] == axis)
-            next++;
-        else
-            result.shape[axis] = type.shape[own++];
-    }
-    call->result = qb_reshape(call->graph, x, result.rank, result.shape);
+    int rank = type.rank + given->count;
+    QB_TRY(check_rank(call, rank));
+    bool is_new[QB_MAX_RANK];
+    int64_t shape[QB_MAX_RANK];
+    QB_TRY(qb_normalize_new_axes(call, given->count, given->integers, &type, is_new));
+    for (int axis = 0, own = 0; axis < rank; axis++)
+        shape[axis] = is_new[axis] ? 1 : type.shape[own++];
+    call->result = qb_reshape(call->graph, x, rank, shape);
     return QB_OK;
 }
 

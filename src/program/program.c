@@ -5,6 +5,8 @@
 #include "base/threads.h"
 #include "passes/pipeline.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 };
@@ -44,6 +46,29 @@ static bool is_spelling_of(const device *d, const char *name)
     return d->numbered && rest[0] == ':' && rest[1] != '\0' && strspn(rest + 1, "0123456789") == strlen(rest + 1);
 }
 
+/* Names of devices, those that can run or the others, with commas between them. */
+static void list_devices(bool can_run, size_t room, char *out)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (!devices[i].missing == can_run && used < room)
+            used += (size_t)snprintf(out + used, room - used, "%s\"%s\"", used ? ", " : "", devices[i].name);
+}
+
+static qb_status fail_unknown_device(const char *name)
+{
+    char available[128], others[128], lower[16] = "", hint[64] = "";
+    list_devices(true, sizeof available, available);
+    list_devices(false, sizeof others, others);
+    for (size_t i = 0; i + 1 < sizeof lower && name[i]; i++)
+        lower[i] = (char)tolower((unsigned char)name[i]);
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (strlen(name) < sizeof lower && is_spelling_of(&devices[i], lower))
+            (void)snprintf(hint, sizeof hint, "; did you mean \"%s\"?", lower);
+    return qb_fail(QB_ERROR_VALUE, "unknown device \"%s\": available here: %s; known, but not available: %s%s", name,
+                   available, others, hint);
+}
+
 qb_status qb_device_check(const char *name)
 {
     if (!name)
@@ -57,9 +82,7 @@ qb_status qb_device_check(const char *name)
                                    "device \"%s\" is not available: this build has no support for %s; use \"cpu\"",
                                    name, devices[i].missing);
     }
-    return qb_fail(
-        QB_ERROR_VALUE,
-        "unknown device \"%s\": known are \"cpu\", \"cuda\", \"cuda:N\", \"opencl\", \"opencl:N\" and \"mlx\"", name);
+    return fail_unknown_device(name);
 }
 
 const char *qb_device_name(int index)

@@ -11,22 +11,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* CHECK(condition) or CHECK(condition, "format", ...): says what did not hold, where, and the library's last
- * message. */
+/* CHECK(condition) or CHECK(condition, "format", ...): says what did not hold, and where. */
 #define CHECK(condition, ...)                                                                                          \
     do {                                                                                                               \
         if (!(condition))                                                                                              \
             check_failed(__FILE__, __LINE__, #condition, " " __VA_ARGS__);                                             \
     } while (0)
 
-/* The call succeeds. */
-#define OK(call) CHECK((call) == QB_OK)
+/* The call succeeds; else its message is shown. */
+#define OK(call) CHECK((call) == QB_OK, "[%s]", qb_error_message())
 
 /* The call fails with the status, and the message has the part. */
 #define FAILS(call, status, part)                                                                                      \
     do {                                                                                                               \
         CHECK((call) == (status));                                                                                     \
-        CHECK(strstr(qb_error_message(), part), "the message lacks \"%s\"", part);                                     \
+        CHECK(strstr(qb_error_message(), part), "the message lacks \"%s\" [%s]", part, qb_error_message());            \
     } while (0)
 
 QB_PRINTF(4, 5)
@@ -37,8 +36,7 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "%s:%d: not true: %s%s [last message: %s]\n", file, line, condition, text,
-                  qb_error_message());
+    (void)fprintf(stderr, "%s:%d: not true: %s%s\n", file, line, condition, text);
     exit(1);
 }
 

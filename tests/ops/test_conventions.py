@@ -4,7 +4,9 @@
 say, and compares all ways of computing them.
 """
 
+import importlib.util
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -418,6 +420,25 @@ def test_bool_and_integer_inputs_have_no_gradient():
 def test_nan_propagates(f):
     assert math.isnan(f(qb.array([NAN, 1.0])).item())
     assert math.isnan(f(qb.array([1.0, NAN])).item())
+
+
+def documented_points():
+    """The rows of the table in docs/operations.md, each function of a row on its own."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    spec = importlib.util.spec_from_file_location("operations", root / "tools" / "operations.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    for functions, text, point in tool.SPECIAL_POINTS:
+        functions = functions if isinstance(functions, tuple) else (functions,)
+        _, gradient, hessian = tool.derivatives_at(functions[0], point)
+        for i, function in enumerate(functions):
+            yield pytest.param(function, point, gradient, hessian, id=f"{text}-{point}-{i}")
+
+
+@pytest.mark.parametrize("dtype", [qb.float64, qb.float32], ids=str)
+@pytest.mark.parametrize(("f", "point", "gradient", "hessian"), list(documented_points()))
+def test_the_documented_table_holds_in_every_mode(f, point, gradient, hessian, dtype):
+    check(f, point, gradient, hessian, rtol=1e-6, dtype=dtype)
 
 
 # --------------------------------------------------------------------------------------------------- numerical contract

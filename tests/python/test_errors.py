@@ -103,11 +103,48 @@ def test_signed_with_uint64_names_astype():
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 2), (0,)])
 def test_grad_of_a_result_that_is_no_scalar(shape):
-    for transform in (qb.grad, qb.value_and_grad):
-        with pytest.raises(ValueError, match="grad requires a scalar output") as error:
+    for transform in (qb.grad, qb.value_and_grad, qb.hessian, qb.sparse_hessian):
+        with pytest.raises(ValueError, match=f"^{transform.__name__} requires a scalar output") as error:
             transform(lambda x: 2.0 * x)(qb.ones(shape))
         for word in (str(shape), "sum", "mean", "jacobian", "vjp"):
             assert word in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [None, 3.0, "sin"])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        *((name, getattr(qb, name)) for name in ("grad", "value_and_grad", "jacobian", "jacfwd", "jacrev", "hessian")),
+        *((name, getattr(qb, name)) for name in ("jit", "vmap", "laplacian", "sparse_jacobian", "sparse_hessian")),
+        *((name, getattr(qb, name)) for name in ("checkpoint", "custom_jvp", "custom_vjp")),
+        ("grad", lambda wrong: qb.grad(argnums=1)(wrong)),
+        ("custom_vjp", lambda wrong: qb.custom_vjp(nondiff_argnums=(1,))(wrong)),
+        ("grad", lambda wrong: qb.grad(fun=wrong)),
+        ("jvp", lambda wrong: qb.jvp(wrong, (1.0,), (1.0,))),
+        ("vjp", lambda wrong: qb.vjp(wrong, 1.0)),
+        ("linearize", lambda wrong: qb.linearize(wrong, 1.0)),
+        ("jet", lambda wrong: qb.jet(wrong, (1.0,), ([1.0],))),
+        ("derivatives", lambda wrong: qb.derivatives(wrong, 1.0, 2)),
+    ],
+)
+def test_not_a_function(name, call, wrong):
+    with pytest.raises(TypeError, match=f"^{name}: expected a function, got {type(wrong).__name__}"):
+        call(wrong)
+
+
+def test_an_object_in_an_argument_names_the_ways_out():
+    class Model:
+        @qb.jit
+        def whole(self, x):
+            return x
+
+        @qb.jit(static_argnums=0)
+        def apart(self, x):
+            return x * 2.0
+
+    with pytest.raises(TypeError, match=r"argument 0 is of type Model.*register.*static_argnums.*self of a method"):
+        Model().whole(1.0)
+    assert Model().apart(1.0).item() == 2.0
 
 
 NO_VALUE = {
@@ -140,6 +177,7 @@ def test_a_tracer_has_no_value(what, transform):
     assert isinstance(error.value, qb.QuablaError)
     for word in ("TraceTensor", "where", "cond", "has_aux"):
         assert word in str(error.value)
+    assert what != "math" or "qb.sin" in str(error.value)
 
 
 def test_a_tracer_prints_itself():
@@ -161,6 +199,8 @@ def test_a_tracer_prints_itself():
     lambda t: qb.stack([t, t]), lambda t: qb.jit(lambda x: x)(t), lambda t: t[None],
         lambda t: qb.jvp(qb.sin, (t,), (1.0,)),
     lambda t: qb.vmap(lambda x: x)(t[None]), lambda t: qb.grad(qb.sin)(t), lambda t: t.sum(),
+    float, int, bool, np.asarray, lambda t: t.item(), lambda t: t.tolist(), lambda t: t.numpy(),
+    lambda t: qb.jit(lambda x: x * t.item())(1.0),
 ])  # fmt: skip
 def test_an_escaped_tracer(later):
     for transform in (qb.jit, qb.grad, lambda f: lambda x: qb.vmap(f)(x[None])):
@@ -209,7 +249,15 @@ def test_unknown_device(device):
     with pytest.raises(ValueError, match="unknown device") as error:
         qb.jit(lambda x: x, device=device)
     assert f'"{device}"' in str(error.value)
-    assert '"cpu"' in str(error.value)
+    assert 'available here: "cpu"' in str(error.value)
+
+
+@pytest.mark.parametrize(("device", "meant"), [("CPU", "cpu"), ("CUDA:1", "cuda:1"), ("Mlx", "mlx"), ("cpus", None)])
+def test_a_device_spelt_in_capitals(device, meant):
+    with pytest.raises(ValueError, match="unknown device") as error:
+        qb.jit(lambda x: x, device=device)
+    assert ("did you mean" in str(error.value)) == (meant is not None)
+    assert meant is None or f'did you mean "{meant}"?' in str(error.value)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "opencl:0", "mlx"])
@@ -240,6 +288,35 @@ def test_axes():
     for call in (qb.sum, qb.max, qb.softmax, qb.logsumexp, qb.std, qb.flip):
         with pytest.raises(ValueError, match=r"axis 5 is out of range for an array of shape \(2, 3\)"):
             call(qb.ones((2, 3)), axis=5)
+
+
+@pytest.mark.parametrize("call", [qb.expand_dims, lambda x, axis: qb.stack([x, x], axis)])
+def test_new_axes(call):
+    for axis in (9, 3, -4):
+        with pytest.raises(
+            ValueError, match=rf"axis {axis} is out of range: with 1 new, an array of shape \(2, 3\) has 3 axes"
+        ):
+            call(qb.ones((2, 3)), axis)
+    assert [call(qb.ones((2, 3)), axis).ndim for axis in (-3, 2)] == [3, 3]
+    with pytest.raises(ValueError, match=r"axis -3 is given twice, for an array of shape \(2,\)"):
+        qb.expand_dims(qb.ones(2), (0, -3))
+
+
+@pytest.mark.parametrize("name", ["set", "add", "multiply", "min", "max"])
+def test_updates_are_named_as_they_are_written(name):
+    x = qb.ones((2, 3))
+    for index in (0, qb.array([0, 1], dtype=qb.int64)):
+        for wrong, error in ((qb.ones(7), ValueError), (qb.ones(3, dtype=qb.float32), ValueError), ("7", TypeError)):
+            for way in (lambda f: f, qb.jit):
+                with pytest.raises(error, match=rf"^x\.at\[\.\.\.\]\.{name}: "):
+                    way(lambda x: getattr(x.at[index], name)(wrong))(x)
+
+
+def test_what_is_no_number_is_named_by_its_place():
+    with pytest.raises(TypeError, match=r"^array: element \[1\]\[0\]: a string is not a number: 'a'"):
+        qb.array([[1.0], ["a"]])
+    with pytest.raises(TypeError, match=r"^sin: element \[1\]: cannot convert an object of type NoneType"):
+        qb.sin([1.0, None])
 
 
 @pytest.mark.parametrize(

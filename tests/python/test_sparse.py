@@ -102,6 +102,17 @@ def test_rows_are_coloured_where_that_takes_fewer_products():
     np.testing.assert_allclose(qb.sparse_jacobian(arrow)(x).to_dense().numpy(), qb.jacobian(arrow)(x).numpy())
 
 
+def test_rows_are_coloured_where_only_reverse_mode_is_there():
+    twice = qb.custom_vjp(lambda x: 2.0 * x)
+    twice.defvjp(lambda x: (2.0 * x, None), lambda _, ct: (2.0 * ct,))
+
+    def f(x):  # fewer columns than rows, and the first row full
+        return twice(qb.concat([qb.sum(x)[None], qb.sin(x), qb.cos(x)]))
+
+    x = qb.array(RNG.normal(size=3))
+    np.testing.assert_allclose(qb.sparse_jacobian(f)(x).to_dense().numpy(), qb.jacrev(f)(x).numpy())
+
+
 def test_composes_with_the_other_transforms():
     x = qb.array(RNG.normal(size=7))
     points = qb.array(RNG.normal(size=(4, 7)))
@@ -144,7 +155,7 @@ def test_what_is_refused():
         qb.sparse_jacobian(lambda x, y: x * y, argnums=(0, 1))(x, x)
     with pytest.raises(ValueError, match="must return one floating array"):
         qb.sparse_jacobian(lambda x: (x, x))(x)
-    with pytest.raises(ValueError, match="grad requires a scalar output"):
+    with pytest.raises(ValueError, match="sparse_hessian requires a scalar output"):
         qb.sparse_hessian(lambda x: x)(x)
     with pytest.raises(ValueError, match="too many elements for a sparse derivative: use jacobian or hessian"):
         qb.sparse_jacobian(qb.cumsum)(qb.ones((20_000,)))
