@@ -11,12 +11,14 @@
 #   make clean     remove what was built; `make distclean` removes the virtual environments, too
 #
 # PYTHON chooses the interpreter, CC the compiler, BUILD the folder of the builds, MESON_OPTIONS further options of
-# meson (MESON_OPTIONS=-Dblas=system), PYTEST_ARGS arguments of pytest (PYTEST_ARGS="-k tanh").
+# meson (MESON_OPTIONS=-Dblas=system), PYTEST_ARGS arguments of pytest (PYTEST_ARGS="-k tanh"), BENCH_ARGS the rows of
+# the benchmarks (BENCH_ARGS="matmul readme").
 
 PYTHON ?= python3
 BUILD ?= build
 MESON_OPTIONS ?=
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 VENV := .venv
 BENCH_VENV := .venv-bench
@@ -132,10 +134,9 @@ valgrind: $(VENV)/ready
 
 # --- benchmarks ---
 
-# Some machines set these variables for old builds of OpenBLAS; they slow a current one down, and the peer's too.
+# BENCH_ARGS chooses rows: make bench BENCH_ARGS="matmul readme"
 bench: build $(BENCH_VENV)/ready
-	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE PYTHONPATH=$(BUILD)/dev/python \
-	    $(BENCH_VENV)/bin/python benchmarks/run.py
+	@PYTHONPATH=$(BUILD)/dev/python $(BENCH_VENV)/bin/python benchmarks/run.py $(BENCH_ARGS)
 
 clean:
 	@rm -rf $(BUILD)
