@@ -75,12 +75,13 @@ static qb_status compress(compression *c, bool symmetric, bool only_rows)
     return qb_compressed_places(p, c->kind, c->colour[c->kind == QB_COMPRESS_ROWS], c->place);
 }
 
-PyDoc_STRVAR(compress_doc,
-             "compress(graph, input, output, symmetric)\n--\n\n"
-             "How to evaluate the Jacobian of an output by an input in few products: (rows, columns, places, colours,\n"
-             "count of colours, whether the products are with rows). Entry e, at rows[e] and columns[e], stands at\n"
-             "places[e] of the products, one for each colour. symmetric: the Jacobian is a Hessian. A graph without forward\n"
-             "mode is evaluated by rows.");
+PyDoc_STRVAR(
+    compress_doc,
+    "compress(graph, input, output, symmetric)\n--\n\n"
+    "How to evaluate the Jacobian of an output by an input in few products: (rows, columns, places, colours,\n"
+    "count of colours, whether the products are with rows). Entry e, at rows[e] and columns[e], stands at\n"
+    "places[e] of the products, one for each colour. symmetric: the Jacobian is a Hessian. A graph without forward\n"
+    "mode is evaluated by rows.");
 
 static PyObject *compress_function(PyObject *module, PyObject *args)
 {
