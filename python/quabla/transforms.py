@@ -689,7 +689,9 @@ def _static_positions(fun, static_argnums, static_argnames):
 
 
 @decorator
-def jit(fun, device=None, static_argnums=(), static_argnames=(), max_traces=MAX_TRACES, precision=None, debug_nans=False):
+def jit(
+    fun, device=None, static_argnums=(), static_argnames=(), max_traces=MAX_TRACES, precision=None, debug_nans=False
+):
     """fun, traced once per signature and compiled.
 
     Args:
