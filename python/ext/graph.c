@@ -361,7 +361,7 @@ static PyObject *graph_split(PyObject *self, PyObject *args)
     if (!late_inputs)
         return NULL;
     qb_graph *early, *late;
-    qb_status status = qb_split(graph_of(self), late_inputs, early_outputs, &early, &late);
+    qb_status status = qb_split(graph_of(self), late_inputs, early_outputs, false, &early, &late);
     PyMem_Free(late_inputs);
     if (status != QB_OK)
         return qbpy_raise(state, status);

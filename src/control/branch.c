@@ -183,7 +183,7 @@ static qb_status split_branches(const branches *b, const bool *late_input, int e
     if (scratch->failed)
         return qb_fail_memory();
     for (int i = 0; i < b->count; i++) {
-        QB_TRY(qb_split(b->made[i], late_input, early_outputs, &s->early[i], &s->late[i]));
+        QB_TRY(qb_split(b->made[i], late_input, early_outputs, true, &s->early[i], &s->late[i]));
         most += s->early[i]->output_count - early_outputs;
     }
     s->like = qb_scratch_take(scratch, most, sizeof *s->like);

@@ -166,7 +166,7 @@ static qb_status split_body(cut *c, qb_scratch *scratch)
         inputs[i] = i;
     qb_graph *arranged;
     QB_TRY(qb_graph_rearrange(body, body->input_count, inputs, body->output_count, outputs, &arranged));
-    qb_status status = qb_split(arranged, c->late, c->early_count, &c->early, &c->late_graph);
+    qb_status status = qb_split(arranged, c->late, c->early_count, true, &c->early, &c->late_graph);
     qb_graph_release(arranged);
     return status;
 }

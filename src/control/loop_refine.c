@@ -161,7 +161,7 @@ static qb_status hoist(refinement *f, qb_scratch *scratch)
         return qb_fail_memory();
     for (int i = 0; i < inputs; i++)
         changes[i] = i == 0 || i > loop->consts;
-    QB_TRY(qb_split(loop->body, changes, 0, &early, &late));
+    QB_TRY(qb_split(loop->body, changes, 0, false, &early, &late));
     int residuals = early->output_count;
     bool moves = false;
     for (int i = 0; i < residuals; i++)

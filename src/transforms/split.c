@@ -13,12 +13,77 @@ typedef struct walk {
     qb_value *late_map; /* of each value: its place in the late graph, QB_NONE until asked for */
     qb_value *residual; /* values of the source that the late graph gets as inputs */
     int residual_count;
+    bool frugal;  /* rather compute again than keep */
+    bool *wanted; /* frugal: early values that the late graph reads, views and repetitions counted as what they show */
 } walk;
 
-/* Cheap to make from less, and so made again instead of kept: constants, and what a broadcast repeats. */
-static bool is_remade(const qb_node *node)
+/* Made again instead of kept: constants, and what a broadcast repeats. */
+static bool is_repeated(const qb_node *node)
 {
     return (node->op->flags & QB_OP_FLAT && node->operand_count == 0) || node->op == &qb_op_broadcast;
+}
+
+/* The same elements, or most of them, seen otherwise. */
+static bool is_view(const walk *w, qb_value value)
+{
+    enum { MOST = 4 };
+    const qb_node *node = qb_node_of(w->graph, value);
+    return (node->op->flags & QB_OP_VIEW) &&
+           qb_value_size(w->graph, qb_operand(w->graph, node, 0)) <= MOST * qb_value_size(w->graph, value);
+}
+
+static bool is_available(const walk *w, qb_value value)
+{
+    const qb_node *node = qb_node_of(w->graph, value);
+    if (w->wanted[value] || w->late_map[value] != QB_NONE)
+        return true;
+    if (is_repeated(node))
+        return node->operand_count == 0 || is_available(w, qb_operand(w->graph, node, 0));
+    return is_view(w, value) && is_available(w, qb_operand(w->graph, node, 0));
+}
+
+/* An addition or the like, of values that the late graph has anyway. */
+static bool is_cheap(const walk *w, qb_value value)
+{
+    const qb_node *node = qb_node_of(w->graph, value);
+    bool cheap = (node->op->flags & QB_OP_ELEMENTWISE) && node->op->element_flops <= 1;
+    for (int i = 0; cheap && i < node->operand_count; i++)
+        cheap = is_available(w, qb_operand(w->graph, node, i));
+    return cheap;
+}
+
+static bool is_remade(const walk *w, qb_value value)
+{
+    return is_repeated(qb_node_of(w->graph, value)) || (w->frugal && (is_view(w, value) || is_cheap(w, value)));
+}
+
+/* What the late part reads of the early one. */
+static void mark_wanted(walk *w, const bool *late_input, int early_outputs)
+{
+    const qb_graph *graph = w->graph;
+    bool *late = w->depends; /* left all false: the walk fills it again */
+    for (int i = 0; i < graph->input_count; i++)
+        late[graph->inputs[i]] = late_input[i];
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const qb_node *node = &graph->nodes[n];
+        bool depends = false;
+        for (int i = 0; i < node->operand_count; i++)
+            depends = depends || late[qb_operand(graph, node, i)];
+        for (int i = 0; i < node->result_count; i++)
+            late[node->result + i] = late[node->result + i] || depends;
+        for (int i = 0; depends && i < node->operand_count; i++)
+            w->wanted[qb_operand(graph, node, i)] |= !late[qb_operand(graph, node, i)] && w->needed[node->result];
+    }
+    for (int i = early_outputs; i < graph->output_count; i++)
+        w->wanted[graph->outputs[i]] |= !late[graph->outputs[i]];
+    for (qb_value v = graph->value_count - 1; v >= 0; v--) {
+        const qb_node *node = qb_node_of(graph, v);
+        if (w->wanted[v] && node->operand_count == 1 && (is_repeated(node) || is_view(w, v))) {
+            w->wanted[v] = false;
+            w->wanted[qb_operand(graph, node, 0)] = true;
+        }
+    }
+    memset(late, 0, (size_t)graph->value_count * sizeof *late);
 }
 
 /* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for; zeros where nothing
@@ -32,9 +97,11 @@ static qb_value in_late(walk *w, qb_value value)
     if (!w->needed[value]) {
         const qb_value_info info = w->graph->values[value];
         made = qb_splat(w->late, info.dtype, info.rank, info.shape, 0);
-    } else if (is_remade(node)) {
-        qb_value operand = node->operand_count ? in_late(w, qb_operand(w->graph, node, 0)) : QB_NONE;
-        made = qb_emit(w->late, node->op, node->operand_count, &operand, node->attributes);
+    } else if (is_remade(w, value)) {
+        qb_value operands[3];
+        for (int i = 0; i < node->operand_count; i++)
+            operands[i] = in_late(w, qb_operand(w->graph, node, i));
+        made = qb_emit(w->late, node->op, node->operand_count, operands, node->attributes);
     } else {
         qb_status status = qb_graph_input_like(w->late, NULL, w->graph, value, &made);
         if (status != QB_OK)
@@ -67,12 +134,16 @@ static qb_status begin(walk *w, const bool *late_input, int early_outputs)
     w->late_map = qb_allocate(count * sizeof *w->late_map);
     w->residual = qb_allocate(count * sizeof *w->residual);
     w->needed = qb_allocate(count);
+    w->wanted = qb_allocate_zeroed(count, sizeof *w->wanted);
     qb_value *arguments = qb_allocate((size_t)graph->input_count * sizeof *arguments);
-    qb_status status = w->depends && w->late_map && w->residual && w->needed && arguments ? QB_OK : qb_fail_memory();
+    qb_status status =
+        w->depends && w->late_map && w->residual && w->needed && w->wanted && arguments ? QB_OK : qb_fail_memory();
     if (status == QB_OK)
         status = mark_needed(w, early_outputs);
     for (size_t i = 0; status == QB_OK && i < count; i++)
         w->late_map[i] = QB_NONE;
+    if (status == QB_OK && w->frugal)
+        mark_wanted(w, late_input, early_outputs);
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
         arguments[i] = QB_NONE;
         w->depends[graph->inputs[i]] = late_input[i];
@@ -143,9 +214,10 @@ static qb_status reorder_inputs(walk *w, int late_count)
     return QB_OK;
 }
 
-qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late)
+qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, bool frugal, qb_graph **early,
+                   qb_graph **late)
 {
-    walk w = {.graph = graph};
+    walk w = {.graph = graph, .frugal = frugal};
     qb_status status = begin(&w, late_input, early_outputs);
     int late_count = 0;
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
@@ -166,6 +238,7 @@ qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outp
     qb_free(w.late_map);
     qb_free(w.residual);
     qb_free(w.needed);
+    qb_free(w.wanted);
     if (status == QB_OK) {
         *early = w.early;
         *late = w.late;

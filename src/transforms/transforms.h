@@ -47,8 +47,10 @@ qb_status qb_batch_node(qb_graph *graph, const qb_node *node, qb_value *operands
 
 /* Splits a graph at what can be known early: `early` computes outputs [0, early_outputs) and the residuals from the
  * inputs not marked late; `late` has the residuals and the late inputs as inputs, and computes the other outputs.
- * Linearizing is the jvp split at its tangents; a pullback is the vjp split at its cotangents. */
-qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, qb_graph **early, qb_graph **late);
+ * Linearizing is the jvp split at its tangents; a pullback is the vjp split at its cotangents. `frugal`: what is cheap to
+ * compute again from other residuals is none; without it only constants and repetitions are computed again. */
+qb_status qb_split(const qb_graph *graph, const bool *late_input, int early_outputs, bool frugal, qb_graph **early,
+                   qb_graph **late);
 
 /* Taylor mode: coefficients 0 to `order` of the outputs along a path, from those of the inputs. inputs[i * (order + 1) + k] is
  * coefficient k of input i (QB_NONE: zero, for k > 0); outputs likewise. O(order^2) times the cost of the function. */

@@ -117,7 +117,7 @@ static qb_status split(const subject *s)
 {
     bool late[MOST] = {true};
     qb_graph *first, *second;
-    QB_TRY(qb_split(s->graph, late, 0, &first, &second));
+    QB_TRY(qb_split(s->graph, late, 0, true, &first, &second));
     qb_graph_release(first);
     qb_graph_release(second);
     return QB_OK;

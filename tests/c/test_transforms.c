@@ -219,7 +219,7 @@ static void check_split(const char *name, const qb_graph *whole, int early_input
     qb_graph *early, *late;
     for (int i = 0; i < inputs->count; i++)
         late_input[i] = i >= early_inputs;
-    CHECK(qb_split(whole, late_input, early_outputs, &early, &late) == QB_OK, "%s", name);
+    CHECK(qb_split(whole, late_input, early_outputs, true, &early, &late) == QB_OK, "%s", name);
     arrays first = *inputs, rest = {.count = inputs->count - early_inputs};
     first.count = early_inputs;
     memcpy(rest.at, inputs->at + early_inputs, (size_t)rest.count * sizeof *rest.at);
@@ -795,7 +795,7 @@ static void test_split_interface(void)
     qb_value x = check_input(g, QB_FLOAT64, SHAPE(3)), s = check_input(g, QB_FLOAT64, SCALAR);
     out(g, qb_mul(g, qb_sin(g, x), qb_broadcast_to(g, s, SHAPE(3))));
     OK(qb_graph_jvp(g, 1, (const int[]){0}, &forward));
-    OK(qb_split(forward, (const bool[]){false, false, true}, 1, &early, &late));
+    OK(qb_split(forward, (const bool[]){false, false, true}, 1, false, &early, &late));
     OK(qb_verify(early));
     OK(qb_verify(late));
     check_text(late, "%0 = input : float64[3]\n"
@@ -808,7 +808,7 @@ static void test_split_interface(void)
     CHECK(qb_graph_input_count(early) == 2 && qb_graph_output_count(early) == 3);
     qb_graph_release(early);
     qb_graph_release(late);
-    FAILS(qb_split(forward, (const bool[]){false, false, true}, 2, &early, &late), QB_ERROR_VALUE, "late");
+    FAILS(qb_split(forward, (const bool[]){false, false, true}, 2, false, &early, &late), QB_ERROR_VALUE, "late");
     qb_graph_release(g);
     qb_graph_release(forward);
 }
