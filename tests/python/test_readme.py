@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import quabla as qb
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -47,6 +48,13 @@ def test_the_readme_has_its_two_examples():
     codes = [parameter.values[0] for parameter in blocks()]
     assert sum("# w = 3.141593" in code for code in codes) == 1
     assert sum("qb.devices()" in code for code in codes) == 1
+
+
+def test_the_readme_says_what_is_missing():
+    (missing,) = re.findall(r"^Not there yet: (.*?)\n\n", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    names = re.findall(r"`qb\.(\w+)`", missing)
+    assert names
+    assert [name for name in names if hasattr(qb, name)] == []
 
 
 def test_poisson1d(tmp_path):
