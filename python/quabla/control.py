@@ -141,7 +141,10 @@ class _Body:
         self.initial = leaves
 
     def settle(self):
-        """Traces until the types of the carry are those of the result. Each time a weak leaf rises or turns strong."""
+        """Traces until the types of the carry are those of the result: again each time that a weak leaf rises.
+
+        A leaf that only turns strong needs no other graph, and nested loops would be traced twice a level for it.
+        """
         count = self.carry_tree.num_leaves
         while True:
             self.staged = self._stage()
@@ -149,9 +152,10 @@ class _Body:
             settled = _carry_types(
                 self.types, self.carry_tree, self.staged.out_tree, outputs[:count], weak[:count], self.name
             )
-            if all(new.weak == old.weak and new == old for new, old in zip(settled, self.types)):
-                break
+            unchanged = settled == self.types
             self.types = settled
+            if unchanged:
+                break
         self.y_tree, self.y_weak = self.staged.aux_tree, weak[count:]
         self.initial = [_converted(leaf, type_.dtype) for leaf, type_ in zip(self.initial, self.types)]
         return self

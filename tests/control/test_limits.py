@@ -163,3 +163,21 @@ def test_functions_that_are_gone_are_forgotten():
     references = [reference for k in range(3) for reference in once(float(k))]
     gc.collect()
     assert [reference() for reference in references] == [None] * len(references)
+
+
+def test_nested_carries_of_numbers_are_traced_once_a_level():
+    calls = []
+
+    def nest(depth, x):
+        def body(i, c):
+            calls.append(depth)
+            return c * 0.5 + x if depth == 1 else c + nest(depth - 1, x * 1.1)
+
+        return qb.fori_loop(0, 2, body, 0.0)
+
+    x = qb.array(0.3)
+    value = qb.jit(lambda x: nest(12, x))(x)
+    assert len(calls) == 12
+    assert value.dtype == qb.float64 and not value.weak
+    expected = 0.3 * 1.1**11 * 1.5 * 2**11
+    assert value.item() == pytest.approx(expected, rel=1e-12)
