@@ -161,8 +161,9 @@ static void run_batch(const qb_product *d, char *const *slots, int64_t first, in
 
 /* ---- Chunks */
 
-/* A chunk should keep a core busy for some tens of microseconds, and have rows enough for BLAS to reach its rate. */
-enum { CHUNK_MULTIPLICATIONS = 500000, ROWS_MULTIPLE = 32 };
+/* A chunk should keep a core busy for some tens of microseconds, and have rows enough for BLAS to reach its rate: it packs the
+ * other factor anew for each chunk, which costs as much as some twenty rows. */
+enum { CHUNK_MULTIPLICATIONS = 500000, ROWS_MULTIPLE = 32, ROWS_ENOUGH = 256 };
 
 static void choose_chunks(qb_product *d)
 {
@@ -181,6 +182,8 @@ static void choose_chunks(qb_product *d)
         double wanted = CHUNK_MULTIPLICATIONS / (each / (double)longer) / ROWS_MULTIPLE;
         d->split = d->shape.m >= d->shape.n ? QB_SPLIT_ROWS : QB_SPLIT_COLUMNS;
         d->chunk_size = ROWS_MULTIPLE * (wanted < 1 ? 1 : wanted > (double)longer ? longer : (int64_t)wanted);
+        int64_t enough = longer / 4 < ROWS_ENOUGH ? longer / 4 / ROWS_MULTIPLE * ROWS_MULTIPLE : ROWS_ENOUGH;
+        d->chunk_size = d->chunk_size < enough ? enough : d->chunk_size;
         d->chunk_count = (longer + d->chunk_size - 1) / d->chunk_size;
     }
 }
