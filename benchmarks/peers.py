@@ -8,6 +8,8 @@ a workload than the common one, the row gives that peer a function of its own.
 import importlib
 import logging
 import os
+import tempfile
+import warnings
 
 from timing import Call
 
@@ -26,6 +28,9 @@ class Peer:
 
     def warm_up(self) -> None:
         """Starts what the library starts at its first use (threads, its compiler), which no row should pay for."""
+
+    def unload(self) -> None:
+        """Removes what the library has left on disk."""
 
     def __getattr__(self, name):
         if name == "modules":
@@ -143,24 +148,27 @@ class Torch(Peer):
 
 
 class CompiledTorch(Torch):
-    """The same through torch.compile. Its caches on disk are off, as the other compilers' are."""
+    """The same through torch.compile, without what it keeps on disk."""
 
     name = "torch.compile"
     compiles = True
 
     def load(self):
-        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
-        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns that there is no CUDA
+        self.folder = tempfile.TemporaryDirectory()
+        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns that there is no CUDA,
+        warnings.simplefilter("ignore", FutureWarning)  # and of its own uses of what it deprecates
         super().load()
 
-    def warm_up(self):
-        super().warm_up()
-        self.jit(lambda x: x * 2 + 1)(self.ones(4))
-
     def jit(self, function):
-        # A function made anew counts as another version of the same code; without a reset, compiling stops after a few.
+        # A function made anew counts as another version of the same code: without a reset compiling stops after a few,
+        # and what is on disk of the one before is found again, which no other compiler does.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(dir=self.folder.name)
+        importlib.import_module("torch._inductor.utils").clear_caches()
         self.modules[0].compiler.reset()
         return self.modules[0].compile(function)
+
+    def unload(self):
+        self.folder.cleanup()
 
 
 class Casadi(Peer):

@@ -102,14 +102,15 @@ def ratios_table(results: Results) -> str:
 
 
 def details_table(results: Results) -> str:
-    header = ["Row", "Peer", "First call", "Call", "GFLOP/s", "Peak memory"]
+    header = ["Row", "Peer", "First call", "Call", "fastest", "GFLOP/s", "Peak memory"]
     lines = []
     for row, measured, _ in results:
         flops = measured["quabla"].flops
         for peer, m in measured.items():
             rate = number(flops / m.steady.median / 1e9) if flops and peer == "quabla" else ""
             name = row.name if peer == "quabla" else ""
-            lines.append([name, peer, with_spread(m.first), with_spread(m.steady), rate, mebibytes(m.peak)])
+            times = [with_spread(m.first), with_spread(m.steady), duration(m.steady.best)]
+            lines.append([name, peer, *times, rate, mebibytes(m.peak)])
     return table(header, lines)
 
 

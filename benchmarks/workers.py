@@ -99,6 +99,8 @@ def work(connection, peer_name: str, row_name: str) -> None:
     while True:
         request, *arguments = connection.recv()
         if request == "end":
+            if worker:
+                worker.peer.unload()
             return
         try:
             worker = worker or Worker(PEERS[peer_name](), find(row_name))

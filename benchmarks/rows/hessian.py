@@ -76,7 +76,7 @@ def batch_torch(lib):
 row(
     "hessian",
     "Rosenbrock n = 100, dense Hessian",
-    {"quabla": dense, "jax": dense, "torch": dense, "torch.compile": dense, "casadi": casadi(True)},
+    {"quabla": dense, "jax": dense, "torch": dense, "casadi": casadi(True)},
     staging=50,
     call=1,
     over="jax",
