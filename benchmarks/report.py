@@ -209,5 +209,6 @@ def picture(results: Results) -> None:
     axis.set(xscale="log", xlabel="time of a call, as a multiple of Quabla's", ylim=(len(results) - 0.5, -0.5))
     axis.set_yticks(range(len(results)), [row.name for row, _, _ in results], fontsize=7)
     axis.grid(axis="both", color="#dddddd", linewidth=0.5)
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.06), ncols=len(COLOURS), frameon=False, fontsize=8)
+    axis.xaxis.set_major_formatter("{x:g}")
+    figure.legend(loc="outside upper center", ncols=len(COLOURS), frameon=False, fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
