@@ -81,6 +81,9 @@ class Jax(Peer):
         self.wait = jax.block_until_ready
         self.warm_up()
 
+    def array(self, values):
+        return self.wait(self.modules[0].array(values))  # its copy holds on to the original until it is made
+
     def call(self, function, *arguments):
         call = super().call(function, *arguments)
         call.names["wait"] = self.wait

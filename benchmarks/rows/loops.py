@@ -95,7 +95,7 @@ row(
 )
 row(
     "loops",
-    "... value and gradient",
+    "10,000 steps of c + 1e-4 sin c: value and gradient",
     {
         "quabla": compiled(small_gradient, CARRY),
         "jax": compiled(small_gradient, CARRY),

@@ -17,7 +17,7 @@ for activation, width, points in CASES:
     peers = pinn1d([1, width, width, 1], points, activation=activation)
     row(
         "varied",
-        f"PINN 1-{width}-{width}-1, {points:,} points, {activation}",
+        f"PINN 1-{width}-{width}-1, {points:,} point{'s' * (points > 1)}, {activation}",
         {peer: peers[peer] for peer in ("quabla", "jax")},
         staging=50,
         call=1.3,
