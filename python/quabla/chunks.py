@@ -1,5 +1,7 @@
 """Batches in chunks: a loop over equal chunks of examples, then the rest; the workspace is that of one chunk."""
 
+import math
+
 from . import _core
 from .staging import Example, ShapeDtype
 
@@ -61,9 +63,7 @@ def along_basis(graph, inputs, place, shape, dtype, widest):
     Returns the outputs with a leading axis over the units, and whether each has it, as Graph.apply_vmap does. `widest`
     is the number of elements of the largest array per unit that is known: it decides how many are made at once.
     """
-    size = 1
-    for extent in shape:
-        size *= extent
+    size = math.prod(shape)
     mapped = [i == place for i in range(len(inputs))]
 
     def batch(start, count):

@@ -8,6 +8,7 @@ and Pothen (2005).
 
 import dataclasses
 import functools
+import math
 
 from . import _core, tree
 from .staging import Transform, build, cache_for, stage
@@ -80,12 +81,8 @@ def _sparse_jacobian_impl(fun, args, kwargs, *, argnums):
     by_rows = plan[-1]
     mode, seed_shape = ("vjp", out_shape) if by_rows else ("jvp", inputs[j].shape)
     graph = staged.derive((mode, (j,)), lambda: getattr(staged.graph, mode)((j,)))
-    shape = (_size(out_shape), inputs[j].size)
+    shape = (math.prod(out_shape), inputs[j].size)
     return _evaluate(graph, inputs, seed_shape, dtype if by_rows else inputs[j].dtype, plan, 1, shape)
-
-
-def _size(shape):
-    return functools.reduce(int.__mul__, shape, 1)
 
 
 @decorator

@@ -4,6 +4,7 @@ Each is a rule on graphs (see staging.py), so any of them takes a function that 
 """
 
 import functools
+import math
 import operator
 
 from . import _core
@@ -397,17 +398,10 @@ def linearize(fun, *primals):
 # derivatives
 
 
-def _size(shape):
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
-
-
 def _columns(staged, inputs, wrt, outputs):
     """Forward mode: for each floating output and each input of wrt, the block [*out.shape, *in.shape]."""
     blocks = {}
-    widest = max(_size(staged.graph.outputs[i][0]) for i in outputs)
+    widest = max(math.prod(staged.graph.outputs[i][0]) for i in outputs)
     for j in wrt:
         graph = staged.derive(("jvp", (j,)), lambda j=j: staged.graph.jvp((j,)))
         size, shape, dtype = inputs[j].size, inputs[j].shape, inputs[j].dtype
@@ -434,7 +428,7 @@ def _rows(staged, inputs, wrt, outputs):
         results, is_mapped = along_basis(graph, all_inputs, len(inputs) + place, shape, dtype, widest)
         for j, cotangent, varies in zip(wrt, results[first:], is_mapped[first:]):
             if not varies:
-                cotangent = _core.broadcast_to(cotangent, (_size(shape), *cotangent.shape))
+                cotangent = _core.broadcast_to(cotangent, (math.prod(shape), *cotangent.shape))
             blocks[i, j] = _core.reshape(cotangent, (*shape, *inputs[j].shape))
     return blocks
 
@@ -448,7 +442,7 @@ def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
     if not outputs:
         raise ValueError(f"{name}: the function has no floating result to differentiate")
     if mode is None:
-        rows = sum(_size(staged.graph.outputs[i][0]) for i in outputs)
+        rows = sum(math.prod(staged.graph.outputs[i][0]) for i in outputs)
         mode = _rows if staged.graph.reverse_only or rows < sum(inputs[j].size for j in chosen.wrt) else _columns
     blocks = mode(staged, inputs, chosen.wrt, outputs)
     by_output = []

@@ -34,9 +34,7 @@ static qb_status switch_infer(const qb_inference *inference)
             return qb_fail(QB_ERROR_INTERNAL, "switch: branch %d has %d inputs and %d outputs", b,
                            (int)branch->input_count, (int)branch->output_count);
         for (int i = 0; i < branch->input_count; i++) {
-            const qb_value_info *info = &branch->values[branch->inputs[i]];
-            const qb_type *type = &inference->operand[i + 1];
-            if (info->dtype != type->dtype || !qb_shape_equal(info->rank, info->shape, type->rank, type->shape))
+            if (!qb_value_has_type(branch, branch->inputs[i], &inference->operand[i + 1]))
                 return qb_fail(QB_ERROR_VALUE, "switch: input %d of branch %d is not like the operand", i, b);
         }
         for (int i = 0; i < branch->output_count; i++)

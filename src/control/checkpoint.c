@@ -18,9 +18,7 @@ static qb_status checkpoint_infer(const qb_inference *inference)
         return qb_fail(QB_ERROR_INTERNAL, "checkpoint: %d inputs, but %d operands", (int)body->input_count,
                        inference->operand_count);
     for (int i = 0; i < body->input_count; i++) {
-        const qb_value_info *info = &body->values[body->inputs[i]];
-        const qb_type *type = &inference->operand[i];
-        if (info->dtype != type->dtype || !qb_shape_equal(info->rank, info->shape, type->rank, type->shape))
+        if (!qb_value_has_type(body, body->inputs[i], &inference->operand[i]))
             return qb_fail(QB_ERROR_VALUE, "checkpoint: input %d is not like the operand", i);
     }
     for (int i = 0; i < body->output_count; i++)

@@ -72,8 +72,6 @@ qb_value *qb_scratch_values(qb_scratch *scratch, int count);
 
 /* A value where there is one, else zeros of the type of `like` in `source`. */
 qb_value qb_or_zeros(qb_graph *graph, qb_value value, const qb_graph *source, qb_value like);
-/* Whether each value depends on an input that is marked; `depends` has value_count entries. */
-void qb_mark_dependent(const qb_graph *graph, const bool *input, bool *depends);
 /* A jvp of `source` as a graph: its inputs, then a tangent for each input with has_tangent[i]. Outputs: those of source, then the
  * tangents that are not zero, told by has_tangent_out; where require[i] (may be NULL) also those that are. */
 qb_status qb_subgraph_jvp(const qb_graph *source, qb_forward forward, const bool *has_tangent, const bool *require,

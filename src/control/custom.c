@@ -16,12 +16,6 @@
 
 enum { BODY, RULE, FORWARD = 1, JVP_ARGUMENTS, BACKWARD = 2, VJP_ARGUMENTS };
 
-static bool like(const qb_graph *graph, qb_value value, const qb_type *type)
-{
-    const qb_value_info *info = &graph->values[value];
-    return info->dtype == type->dtype && qb_shape_equal(info->rank, info->shape, type->rank, type->shape);
-}
-
 static bool is_floating(const qb_graph *graph, qb_value value)
 {
     return qb_dtype_is_floating(graph->values[value].dtype);
@@ -40,7 +34,7 @@ static qb_status body_infer(const qb_inference *inference)
         return qb_fail(QB_ERROR_INTERNAL, "%s: %d inputs, but %d operands", inference->op->name, (int)body->input_count,
                        inference->operand_count);
     for (int i = 0; i < body->input_count; i++)
-        if (!like(body, body->inputs[i], &inference->operand[i]))
+        if (!qb_value_has_type(body, body->inputs[i], &inference->operand[i]))
             return qb_fail(QB_ERROR_VALUE, "%s: input %d is not like the operand", inference->op->name, i);
     for (int i = 0; i < body->output_count; i++)
         qb_value_type(body, body->outputs[i], &inference->result[i]);
@@ -165,8 +159,9 @@ static qb_status jvp_infer(const qb_inference *inference)
     if (rule->output_count != body->output_count + results)
         return qb_fail(QB_ERROR_INTERNAL, "custom_jvp: the rule has %d outputs", (int)rule->output_count);
     for (int i = 0, t = body->output_count; i < body->output_count; i++) {
-        if (!like(rule, rule->outputs[i], &inference->result[i]) ||
-            (is_floating(body, body->outputs[i]) && !like(rule, rule->outputs[t++], &inference->result[i])))
+        if (!qb_value_has_type(rule, rule->outputs[i], &inference->result[i]) ||
+            (is_floating(body, body->outputs[i]) &&
+             !qb_value_has_type(rule, rule->outputs[t++], &inference->result[i])))
             return qb_fail(QB_ERROR_VALUE, "custom_jvp: result %d of the rule is not like that of the function", i);
     }
     return QB_OK;
@@ -412,7 +407,7 @@ static qb_status vjp_infer(const qb_inference *inference)
     QB_TRY(body_infer(inference));
     int count = attribute[BODY].graph->output_count, cotangents = 0;
     for (int i = 0; i < count; i++) {
-        if (i >= forward->output_count || !like(forward, forward->outputs[i], &inference->result[i]))
+        if (i >= forward->output_count || !qb_value_has_type(forward, forward->outputs[i], &inference->result[i]))
             return qb_fail(QB_ERROR_VALUE, "custom_vjp: result %d of fwd is not like that of the function", i);
         cotangents += is_floating(forward, forward->outputs[i]);
     }
@@ -566,7 +561,7 @@ static qb_status pullback_infer(const qb_inference *inference)
                        (int)backward->output_count);
     for (int i = 0; i < backward->output_count; i++) {
         const qb_type *type = &inference->operand[known + i];
-        if (!like(backward, backward->outputs[i], type))
+        if (!qb_value_has_type(backward, backward->outputs[i], type))
             return qb_fail(QB_ERROR_VALUE,
                            "custom_vjp: bwd returned a cotangent that is not like its argument, which is %s",
                            qb_print_type(type->dtype, type->rank, type->shape).text);

@@ -33,12 +33,6 @@ static bool is_scalar(const qb_type *type, qb_dtype dtype)
     return type->dtype == dtype && type->rank == 0;
 }
 
-static bool same_type(const qb_graph *graph, qb_value value, const qb_type *type)
-{
-    const qb_value_info *info = &graph->values[value];
-    return info->dtype == type->dtype && qb_shape_equal(info->rank, info->shape, type->rank, type->shape);
-}
-
 /* An element of a sequence. */
 static qb_status element_type(const qb_type *sequence, int64_t capacity, qb_type *out)
 {
@@ -66,7 +60,7 @@ static qb_status check_graph(const qb_inference *inference, const qb_graph *grap
             QB_TRY(element_type(type, attribute[CAPACITY].integer, &element));
             type = &element;
         }
-        if (!same_type(graph, graph->inputs[i], type))
+        if (!qb_value_has_type(graph, graph->inputs[i], type))
             return qb_fail(QB_ERROR_VALUE, "loop: input %d of the %s is not like operand %d of the loop", i, name, i);
     }
     return QB_OK;
@@ -84,7 +78,7 @@ static qb_status infer_results(const qb_inference *inference, const qb_type *car
         qb_type *result = &inference->result[i];
         qb_value_type(body, body->outputs[i], result);
         if (i < carries) {
-            if (!same_type(body, body->outputs[i], &carry[i]))
+            if (!qb_value_has_type(body, body->outputs[i], &carry[i]))
                 return qb_fail(QB_ERROR_VALUE, "loop: carry %d is %s, but the body makes it %s", i,
                                qb_print_type(carry[i].dtype, carry[i].rank, carry[i].shape).text,
                                qb_print_type(result->dtype, result->rank, result->shape).text);

@@ -29,21 +29,6 @@ qb_value qb_or_zeros(qb_graph *graph, qb_value value, const qb_graph *source, qb
     return qb_splat(graph, info.dtype, info.rank, info.shape, 0);
 }
 
-void qb_mark_dependent(const qb_graph *graph, const bool *input, bool *depends)
-{
-    memset(depends, 0, (size_t)graph->value_count);
-    for (int i = 0; i < graph->input_count; i++)
-        depends[graph->inputs[i]] = input[i];
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        const qb_node *node = &graph->nodes[n];
-        bool any = false;
-        for (int i = 0; i < node->operand_count; i++)
-            any = any || depends[qb_operand(graph, node, i)];
-        for (int i = 0; any && i < node->result_count; i++)
-            depends[node->result + i] = true;
-    }
-}
-
 static qb_status output(qb_graph *graph, qb_value value)
 {
     return value < 0 ? qb_graph_take_status(graph) : qb_graph_output(graph, value);

@@ -172,6 +172,12 @@ void qb_value_type(const qb_graph *graph, qb_value value, qb_type *out)
     qb_type_set(out, info->dtype, info->rank, info->shape);
 }
 
+bool qb_value_has_type(const qb_graph *graph, qb_value value, const qb_type *type)
+{
+    const qb_value_info *info = &graph->values[value];
+    return info->dtype == type->dtype && qb_shape_equal(info->rank, info->shape, type->rank, type->shape);
+}
+
 int64_t qb_value_size(const qb_graph *graph, qb_value value)
 {
     const qb_value_info *info = &graph->values[value];
@@ -230,6 +236,21 @@ void qb_mark_live(const qb_graph *graph, int output_count, const qb_value *outpu
             live[node->result + i] = true;
         for (int i = 0; needed && i < node->operand_count; i++)
             live[qb_operand(graph, node, i)] = true;
+    }
+}
+
+void qb_mark_dependent(const qb_graph *graph, const bool *input, bool *depends)
+{
+    memset(depends, 0, (size_t)graph->value_count);
+    for (int i = 0; i < graph->input_count; i++)
+        depends[graph->inputs[i]] = input[i];
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const qb_node *node = &graph->nodes[n];
+        bool any = false;
+        for (int i = 0; i < node->operand_count; i++)
+            any = any || depends[qb_operand(graph, node, i)];
+        for (int i = 0; any && i < node->result_count; i++)
+            depends[node->result + i] = true;
     }
 }
 

@@ -129,6 +129,7 @@ static inline qb_value qb_operand(const qb_graph *graph, const qb_node *node, in
 }
 
 void qb_value_type(const qb_graph *graph, qb_value value, qb_type *out);
+bool qb_value_has_type(const qb_graph *graph, qb_value value, const qb_type *type);
 int64_t qb_value_size(const qb_graph *graph, qb_value value);
 
 static inline void qb_type_set(qb_type *type, qb_dtype dtype, int rank, const int64_t *shape)
@@ -180,6 +181,9 @@ qb_status qb_graph_without_effects(const qb_graph *graph, qb_graph **out);
 
 /* Whether the node is an effect, or runs a graph that has one: it is live whoever uses its results. */
 bool qb_node_has_effects(const qb_node *node);
+
+/* Whether each value depends on an input that is marked; `depends` has value_count entries. */
+void qb_mark_dependent(const qb_graph *graph, const bool *input, bool *depends);
 
 /* Which values the outputs with wanted[i] (NULL: all) need, looking into operations with graphs: a loop whose last carry
  * is not used may not need its first. Unlike qb_mark_live, it tells results of one node apart. */

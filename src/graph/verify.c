@@ -18,12 +18,9 @@ static qb_status verify_types(const qb_graph *graph, const qb_node *node)
     qb_type *results = types + node->operand_count;
     qb_inference inference = {node->op, node->operand_count, types, node->attributes, results};
     QB_TRY(node->op->infer(&inference));
-    for (int i = 0; i < node->result_count; i++) {
-        const qb_value_info *info = &graph->values[node->result + i];
-        if (info->dtype != results[i].dtype ||
-            !qb_shape_equal(info->rank, info->shape, results[i].rank, results[i].shape))
+    for (int i = 0; i < node->result_count; i++)
+        if (!qb_value_has_type(graph, node->result + i, &results[i]))
             return fault(node, "the result's type is not what the op infers");
-    }
     return QB_OK;
 }
 

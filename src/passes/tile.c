@@ -472,12 +472,6 @@ static qb_status write_inner(const tiling *t, body *b, qb_value *sums, qb_value 
     return QB_OK;
 }
 
-static qb_value zeros_like(const tiling *t, qb_graph *graph, qb_value value)
-{
-    const qb_value_info *info = &t->source->values[value];
-    return qb_splat(graph, info->dtype, info->rank, info->shape, 0);
-}
-
 /* The inner loop in the outer one's body. */
 static qb_status emit_inner(const tiling *t, const body *inner, body *outer, qb_value *operands, qb_value *results)
 {
@@ -485,7 +479,7 @@ static qb_status emit_inner(const tiling *t, const body *inner, body *outer, qb_
     for (int part = 0; part < 3; part++)
         for (qb_value v = 0; v < t->source->value_count; v++) {
             if (part == 0 ? t->whole[v] : part == 1 ? is_sum(t, v) : t->sliced[v])
-                operands[count++] = part == 1 ? zeros_like(t, outer->graph, v) : outer->map[v];
+                operands[count++] = part == 1 ? qb_or_zeros(outer->graph, QB_NONE, t->source, v) : outer->map[v];
         }
     qb_loop loop = {.body = inner->graph,
                     .capacity = t->per_group,
@@ -671,8 +665,6 @@ static bool conflicts(const tiling *t)
 static qb_status tile(tiling *t, bool *live, int8_t *axis, int32_t *last_use, qb_value *operands, qb_graph **out)
 {
     const qb_graph *graph = t->source;
-    if (graph->has_effects) /* which are to happen once, not for each tile */
-        return QB_OK;
     qb_mark_live(graph, graph->output_count, graph->outputs, live);
     t->live = live;
     t->extent = choose_extent(graph, live);
@@ -692,8 +684,20 @@ static qb_status tile(tiling *t, bool *live, int8_t *axis, int32_t *last_use, qb
     return status;
 }
 
+/* Whether it is worth looking closer: most graphs, all those of eager calls, have no product or too few nodes. */
+static bool may_pay(const qb_graph *graph)
+{
+    bool has_product = false;
+    for (int32_t n = 0; n < graph->node_count && !has_product; n++)
+        has_product = graph->nodes[n].op == &qb_op_dot;
+    return has_product && graph->node_count >= FEWEST_NODES && !graph->has_effects; /* effects are to happen once */
+}
+
 qb_status qb_tile(const qb_graph *graph, qb_graph **out)
 {
+    *out = NULL;
+    if (!may_pay(graph))
+        return QB_OK;
     size_t values = (size_t)graph->value_count, widest = 32;
     for (int32_t n = 0; n < graph->node_count; n++)
         widest = (size_t)graph->nodes[n].operand_count > widest ? (size_t)graph->nodes[n].operand_count : widest;
@@ -709,7 +713,6 @@ qb_status qb_tile(const qb_graph *graph, qb_graph **out)
     int32_t *last_use = qb_allocate_zeroed(values, sizeof *last_use);
     qb_value *operands = qb_allocate(widest * sizeof *operands);
     bool have = t.place && t.axis && t.sliced && t.whole && t.stacked && t.map && live && axis && last_use && operands;
-    *out = NULL;
     qb_status status = have ? tile(&t, live, axis, last_use, operands, out) : qb_fail_memory();
     qb_free(t.place);
     qb_free(t.axis);

@@ -4,8 +4,6 @@
 
 #include "base/allocate.h"
 
-enum { ALIGNMENT = 64 };
-
 typedef struct gap {
     int64_t offset, size;
 } gap;
@@ -152,8 +150,7 @@ qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
         b->size[v] = b->size[take_over];
         b->size[take_over] = 0;
     } else {
-        b->size[v] =
-            (value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        b->size[v] = qb_frame_rounded(value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype));
         slot->offset = b->size[v] > 0 ? take(b, b->size[v]) : 0;
     }
     b->next[v] = b->dying[value->last_step];

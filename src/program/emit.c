@@ -8,7 +8,7 @@
 #include "base/allocate.h"
 #include "program/region.h"
 
-enum { ALIGNMENT = 64, NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 22 };
+enum { NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 22 };
 
 typedef struct virtual_register {
     qb_dtype dtype;
@@ -368,10 +368,10 @@ static qb_status spread_constant(emitter *e, qb_load *load, int32_t constant, in
     bool shared = e->plan->values[constant].count == 1;
     if (!shared || e->constant_count[constant] < lanes) {
         size_t size = qb_dtype_size(load->dtype);
-        char *memory = qb_arena_allocate(e->plan->memory, (size_t)lanes * size + ALIGNMENT);
+        char *memory = qb_arena_allocate(e->plan->memory, (size_t)lanes * size + QB_FRAME_ALIGNMENT);
         if (!memory)
             return qb_fail_memory();
-        memory += ALIGNMENT - (uintptr_t)memory % ALIGNMENT;
+        memory += QB_FRAME_ALIGNMENT - (uintptr_t)memory % QB_FRAME_ALIGNMENT;
         const char *data = e->plan->values[constant].constant->data;
         qb_load_spread(size, data + load->offset * (int64_t)size, memory, lanes);
         e->constant_lanes[constant] = memory;
@@ -474,7 +474,7 @@ static qb_status finish_kernel(emitter *e, const qb_kernel **out)
         reductions[i] = e->reductions[i];
         reductions[i].source = final_place(e, reductions[i].source);
     }
-    kernel->scratch_stride = (int32_t)((lanes * 8 + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    kernel->scratch_stride = (int32_t)qb_frame_rounded(lanes * 8);
     kernel->load_count = e->load_count;
     kernel->instruction_count = e->instruction_count;
     kernel->store_count = e->store_count;

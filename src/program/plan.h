@@ -156,6 +156,14 @@ qb_status qb_plan_emit(qb_plan *plan);
 
 /* ---- Shared */
 
+/* Everything in a frame begins at such a multiple of bytes. */
+enum { QB_FRAME_ALIGNMENT = 64 };
+
+static inline int64_t qb_frame_rounded(int64_t size)
+{
+    return (size + QB_FRAME_ALIGNMENT - 1) / QB_FRAME_ALIGNMENT * QB_FRAME_ALIGNMENT;
+}
+
 /* Memory of plan->scratch, zeroed or not; NULL when memory is out. */
 void *qb_plan_scratch(qb_plan *plan, size_t count, size_t size);
 void *qb_plan_scratch_zeroed(qb_plan *plan, size_t count, size_t size);

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ALIGNMENT = 64 };
-
 /* What a running program has for itself, in one block of memory: addresses of slots, registers of all kernels, scratch
  * memory for registers, the arena. Addresses of constants, arena slots and scratch registers are set once. */
 struct qb_frame {
@@ -95,11 +93,6 @@ const char *qb_device_name(int index)
 
 /* ---- Compiling */
 
-static int64_t rounded(int64_t size)
-{
-    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static qb_status keep_slots(qb_program *program, const qb_plan *plan)
 {
     size_t count = (size_t)plan->slot_count;
@@ -180,12 +173,12 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     if ((program->flops = qb_graph_flops(graph)) < 0)
         return qb_fail_memory();
     program->thread_count = plan->is_parallel ? qb_thread_count() : 1;
-    program->scratch_size = rounded(plan->scratch_size);
+    program->scratch_size = qb_frame_rounded(plan->scratch_size);
     int64_t registers = program->register_count * program->thread_count;
     int64_t addresses = program->slot_count + registers + plan->address_count;
-    program->scratch_offset = rounded((int64_t)sizeof(qb_frame) + addresses * (int64_t)sizeof(char *));
+    program->scratch_offset = qb_frame_rounded((int64_t)sizeof(qb_frame) + addresses * (int64_t)sizeof(char *));
     program->partial_offset = program->scratch_offset + program->scratch_size * program->thread_count;
-    program->arena_offset = rounded(program->partial_offset + plan->partial_size);
+    program->arena_offset = qb_frame_rounded(program->partial_offset + plan->partial_size);
     program->frame_size = program->arena_offset + plan->arena_size;
     program->graph = qb_graph_retain(graph);
     return QB_OK;

@@ -7,13 +7,6 @@
 
 #include <time.h>
 
-enum { ALIGNMENT = 64 };
-
-static int64_t rounded(int64_t size)
-{
-    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* ---- Making */
 
 static qb_status add_program(qb_context *context, qb_region *region, qb_graph *graph)
@@ -21,7 +14,7 @@ static qb_status add_program(qb_context *context, qb_region *region, qb_graph *g
     qb_program **program = &region->programs[region->program_count];
     QB_TRY(qb_program_make(context, graph, program));
     region->frame_offset[region->program_count++] = region->workspace_size;
-    region->workspace_size += rounded((*program)->frame_size);
+    region->workspace_size += qb_frame_rounded((*program)->frame_size);
     return QB_OK;
 }
 
@@ -64,11 +57,11 @@ static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *mem
         region->bytes[loop.carries + loop.sequences + i] = value_bytes(loop.body, loop.body->outputs[loop.carries + i]);
     for (int i = 0; i < loop.carries; i++) {
         region->buffer_offset[i] = region->workspace_size;
-        region->workspace_size += rounded(region->bytes[i]);
+        region->workspace_size += qb_frame_rounded(region->bytes[i]);
     }
     region->table_offset = region->workspace_size;
     int64_t entries = loop.body->input_count + loop.body->output_count + loop.carries;
-    region->workspace_size += rounded(entries * (int64_t)sizeof(char *));
+    region->workspace_size += qb_frame_rounded(entries * (int64_t)sizeof(char *));
     share_iterations(region, loop.body);
     return QB_OK;
 }

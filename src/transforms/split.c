@@ -58,24 +58,16 @@ static bool is_remade(const walk *w, qb_value value)
 }
 
 /* What the late part reads of the early one. */
-static void mark_wanted(walk *w, const bool *late_input, int early_outputs)
+static void mark_wanted(walk *w, int early_outputs)
 {
     const qb_graph *graph = w->graph;
-    bool *late = w->depends; /* left all false: the walk fills it again */
-    for (int i = 0; i < graph->input_count; i++)
-        late[graph->inputs[i]] = late_input[i];
     for (int32_t n = 0; n < graph->node_count; n++) {
         const qb_node *node = &graph->nodes[n];
-        bool depends = false;
-        for (int i = 0; i < node->operand_count; i++)
-            depends = depends || late[qb_operand(graph, node, i)];
-        for (int i = 0; i < node->result_count; i++)
-            late[node->result + i] = late[node->result + i] || depends;
-        for (int i = 0; depends && i < node->operand_count; i++)
-            w->wanted[qb_operand(graph, node, i)] |= !late[qb_operand(graph, node, i)] && w->needed[node->result];
+        for (int i = 0; w->depends[node->result] && w->needed[node->result] && i < node->operand_count; i++)
+            w->wanted[qb_operand(graph, node, i)] |= !w->depends[qb_operand(graph, node, i)];
     }
     for (int i = early_outputs; i < graph->output_count; i++)
-        w->wanted[graph->outputs[i]] |= !late[graph->outputs[i]];
+        w->wanted[graph->outputs[i]] |= !w->depends[graph->outputs[i]];
     for (qb_value v = graph->value_count - 1; v >= 0; v--) {
         const qb_node *node = qb_node_of(graph, v);
         if (w->wanted[v] && node->operand_count == 1 && (is_repeated(node) || is_view(w, v))) {
@@ -83,7 +75,6 @@ static void mark_wanted(walk *w, const bool *late_input, int early_outputs)
             w->wanted[qb_operand(graph, node, 0)] = true;
         }
     }
-    memset(late, 0, (size_t)graph->value_count * sizeof *late);
 }
 
 /* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for; zeros where nothing
@@ -130,7 +121,7 @@ static qb_status begin(walk *w, const bool *late_input, int early_outputs)
     size_t count = (size_t)graph->value_count;
     QB_TRY(qb_graph_create(&w->early));
     QB_TRY(qb_graph_create(&w->late));
-    w->depends = qb_allocate_zeroed(count, sizeof *w->depends);
+    w->depends = qb_allocate(count);
     w->late_map = qb_allocate(count * sizeof *w->late_map);
     w->residual = qb_allocate(count * sizeof *w->residual);
     w->needed = qb_allocate(count);
@@ -138,15 +129,16 @@ static qb_status begin(walk *w, const bool *late_input, int early_outputs)
     qb_value *arguments = qb_allocate((size_t)graph->input_count * sizeof *arguments);
     qb_status status =
         w->depends && w->late_map && w->residual && w->needed && w->wanted && arguments ? QB_OK : qb_fail_memory();
-    if (status == QB_OK)
+    if (status == QB_OK) {
+        qb_mark_dependent(graph, late_input, w->depends);
         status = mark_needed(w, early_outputs);
+    }
     for (size_t i = 0; status == QB_OK && i < count; i++)
         w->late_map[i] = QB_NONE;
     if (status == QB_OK && w->frugal)
-        mark_wanted(w, late_input, early_outputs);
+        mark_wanted(w, early_outputs);
     for (int i = 0; status == QB_OK && i < graph->input_count; i++) {
         arguments[i] = QB_NONE;
-        w->depends[graph->inputs[i]] = late_input[i];
         if (!late_input[i])
             status = qb_graph_input_like(w->early, graph->input_names[i], graph, graph->inputs[i], &arguments[i]);
     }
@@ -158,12 +150,7 @@ static qb_status begin(walk *w, const bool *late_input, int early_outputs)
 
 static qb_status visit(walk *w, const qb_node *node)
 {
-    bool depends = false;
-    for (int i = 0; i < node->operand_count; i++)
-        depends = depends || w->depends[qb_operand(w->graph, node, i)];
-    for (int i = 0; i < node->result_count; i++)
-        w->depends[node->result + i] = depends;
-    if (!depends)
+    if (!w->depends[node->result])
         return qb_replay_copy(&w->replay, node) ? QB_OK : qb_graph_take_status(w->early);
     w->late->source = node->source;
     for (int i = 0; i < node->operand_count; i++)
