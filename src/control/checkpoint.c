@@ -42,18 +42,10 @@ static void finish(qb_rule *r, qb_status status, qb_graph *body, qb_scratch *scr
 
 /* Once differentiated in reverse, a function with a reverse derivative of its own is what its forward pass computes, which can be
  * differentiated in any mode: so is a graph that has one inside. `both` begins with the graph's values. */
-static qb_status replace_primal(qb_rule *r, const qb_graph *both, qb_scratch *scratch)
+static qb_status replace_primal(qb_rule *r, const qb_graph *both)
 {
-    int *order = qb_scratch_take(scratch, r->operand_count + r->result_count, sizeof *order);
-    if (scratch->failed)
-        return qb_fail_memory();
-    int *outputs = order + r->operand_count;
-    for (int i = 0; i < r->operand_count; i++)
-        order[i] = i;
-    for (int i = 0; i < r->result_count; i++)
-        outputs[i] = i;
     qb_graph *primal;
-    QB_TRY(qb_graph_rearrange(both, r->operand_count, order, r->result_count, outputs, &primal));
+    QB_TRY(qb_graph_rearrange(both, r->operand_count, NULL, r->result_count, NULL, &primal));
     bool made = emit(r->graph, primal, r->operand_count, r->operand, r->result);
     qb_graph_release(primal);
     return made ? QB_OK : qb_graph_take_status(r->graph);
@@ -65,7 +57,6 @@ static qb_status jvp(qb_rule *r, qb_graph **tangents, qb_scratch *scratch)
     int count = r->operand_count;
     bool *has_tangent = qb_scratch_take(scratch, r->operand_count, sizeof *has_tangent);
     bool *makes = qb_scratch_take(scratch, r->result_count, sizeof *makes);
-    int *inputs = qb_scratch_take(scratch, 2 * r->operand_count, sizeof *inputs);
     int *outputs = qb_scratch_take(scratch, 2 * r->result_count, sizeof *outputs), made = 0;
     qb_value *operands = qb_scratch_values(scratch, 2 * r->operand_count);
     qb_value *results = qb_scratch_values(scratch, 2 * r->result_count);
@@ -79,13 +70,11 @@ static qb_status jvp(qb_rule *r, qb_graph **tangents, qb_scratch *scratch)
     }
     QB_TRY(qb_subgraph_jvp(body, r->forward, has_tangent, NULL, makes, &both));
     bool together = r->forward == QB_FORWARD_TOGETHER;
-    for (int i = 0; i < both->input_count; i++)
-        inputs[i] = i;
     for (int i = together ? 0 : r->result_count; i < both->output_count; i++)
         outputs[made++] = i;
-    qb_status status = qb_graph_rearrange(both, both->input_count, inputs, made, outputs, tangents);
+    qb_status status = qb_graph_rearrange(both, both->input_count, NULL, made, outputs, tangents);
     if (status == QB_OK && !together && qb_is_reverse_only(body))
-        status = replace_primal(r, both, scratch);
+        status = replace_primal(r, both);
     qb_graph_release(both);
     QB_TRY(status);
     if (made > 0 && !emit(r->graph, *tangents, count, operands, results))

@@ -194,14 +194,11 @@ static qb_status without_point(const qb_graph *both, const bool *point, int coun
                                qb_scratch *scratch, qb_graph **out)
 {
     qb_graph *chosen = NULL, *target = NULL;
-    int *input = qb_scratch_take(scratch, both->input_count, sizeof *input);
     qb_value *arguments = qb_scratch_values(scratch, both->input_count);
     qb_value *values = qb_scratch_values(scratch, count);
     if (scratch->failed)
         return qb_fail_memory();
-    for (int i = 0; i < both->input_count; i++)
-        input[i] = i;
-    QB_TRY(qb_graph_rearrange(both, both->input_count, input, count, output, &chosen));
+    QB_TRY(qb_graph_rearrange(both, both->input_count, NULL, count, output, &chosen));
     qb_status status = qb_graph_create(&target);
     for (int i = 0; status == QB_OK && i < both->input_count; i++) {
         if (point[i])
@@ -420,12 +417,9 @@ static qb_status vjp_infer(const qb_inference *inference)
 static qb_status chosen_backward(const qb_rule *r, int arguments, qb_scratch *scratch, qb_graph **out)
 {
     const qb_graph *backward = r->attribute[BACKWARD].graph;
-    int *inputs = qb_scratch_take(scratch, backward->input_count, sizeof *inputs);
     int *outputs = qb_scratch_take(scratch, backward->output_count, sizeof *outputs), count = 0, floating = 0;
     if (scratch->failed)
         return qb_fail_memory();
-    for (int i = 0; i < backward->input_count; i++)
-        inputs[i] = i;
     for (int i = 0; i < arguments; i++) {
         if (!is_floating(r->graph, r->operand[i]))
             continue;
@@ -433,7 +427,7 @@ static qb_status chosen_backward(const qb_rule *r, int arguments, qb_scratch *sc
             outputs[count++] = floating;
         floating++;
     }
-    return qb_graph_rearrange(backward, backward->input_count, inputs, count, outputs, out);
+    return qb_graph_rearrange(backward, backward->input_count, NULL, count, outputs, out);
 }
 
 static qb_status custom_vjp(qb_rule *r, qb_graph **backward, qb_scratch *scratch)

@@ -148,7 +148,6 @@ static qb_status split_body(cut *c, qb_scratch *scratch)
 {
     const qb_graph *body = c->loop->body;
     bool *depends = qb_scratch_take(scratch, body->value_count, sizeof *depends);
-    int *inputs = qb_scratch_take(scratch, body->input_count, sizeof *inputs);
     int *outputs = qb_scratch_take(scratch, body->output_count, sizeof *outputs), count = 0;
     c->output_late = qb_scratch_take(scratch, body->output_count, sizeof *c->output_late);
     if (scratch->failed)
@@ -162,10 +161,8 @@ static qb_status split_body(cut *c, qb_scratch *scratch)
                 outputs[count++] = i;
         c->early_count = late ? c->early_count : count;
     }
-    for (int i = 0; i < body->input_count; i++)
-        inputs[i] = i;
     qb_graph *arranged;
-    QB_TRY(qb_graph_rearrange(body, body->input_count, inputs, body->output_count, outputs, &arranged));
+    QB_TRY(qb_graph_rearrange(body, body->input_count, NULL, body->output_count, outputs, &arranged));
     qb_status status = qb_split(arranged, c->late, c->early_count, true, &c->early, &c->late_graph);
     qb_graph_release(arranged);
     return status;
@@ -226,7 +223,6 @@ static qb_status classify(cut *c, qb_scratch *scratch)
 /* Residuals that do not change, computed in the outer graph. */
 static qb_status make_constants(cut *c, qb_graph *graph, qb_scratch *scratch)
 {
-    int *inputs = qb_scratch_take(scratch, c->early->input_count, sizeof *inputs);
     int *outputs = qb_scratch_take(scratch, c->residual_count, sizeof *outputs), count = 0;
     qb_value *arguments = qb_scratch_values(scratch, c->early->input_count);
     c->constants = qb_scratch_values(scratch, c->constant_count);
@@ -235,16 +231,14 @@ static qb_status make_constants(cut *c, qb_graph *graph, qb_scratch *scratch)
     for (int i = 0, e = 0; i < c->loop->body->input_count; i++) {
         if (c->late[i])
             continue;
-        arguments[e] = i > 0 && i <= c->loop->consts ? c->loop->operands[i - 1] : QB_NONE;
-        inputs[e] = e;
-        e++;
+        arguments[e++] = i > 0 && i <= c->loop->consts ? c->loop->operands[i - 1] : QB_NONE;
     }
     for (int r = 0; r < c->residual_count; r++)
         if (c->from[r] == FROM_CONST)
             outputs[count++] = c->early_count + r;
     qb_graph *silent, *chosen; /* effects happen in the iterations */
     QB_TRY(qb_graph_without_effects(c->early, &silent));
-    qb_status status = qb_graph_rearrange(silent, silent->input_count, inputs, count, outputs, &chosen);
+    qb_status status = qb_graph_rearrange(silent, silent->input_count, NULL, count, outputs, &chosen);
     qb_graph_release(silent);
     QB_TRY(status);
     status = qb_inline(chosen, graph, arguments, c->constants);
@@ -270,7 +264,6 @@ static qb_status emit_early(cut *c, qb_graph *graph, qb_scratch *scratch)
     const qb_loop *loop = c->loop;
     qb_loop early = {.capacity = loop->capacity, .reverse = loop->reverse, .count = loop->count};
     qb_value *operands = qb_scratch_values(scratch, loop->body->input_count);
-    int *inputs = qb_scratch_take(scratch, c->early->input_count, sizeof *inputs);
     int *outputs = qb_scratch_take(scratch, c->early->output_count, sizeof *outputs), count = 0, kept = 0;
     c->early_results = qb_scratch_values(scratch, c->early_count + c->stack_count + 1);
     if (scratch->failed)
@@ -283,12 +276,10 @@ static qb_status emit_early(cut *c, qb_graph *graph, qb_scratch *scratch)
         early.carries += i > loop->consts && i <= loop->consts + loop->carries;
         early.sequences += i > loop->consts + loop->carries;
     }
-    for (int i = 0; i < c->early->input_count; i++)
-        inputs[i] = i;
     for (int i = 0; i < c->early->output_count; i++)
         if (i < c->early_count || c->from[i - c->early_count] == FROM_STACK)
             outputs[kept++] = i;
-    QB_TRY(qb_graph_rearrange(c->early, c->early->input_count, inputs, kept, outputs, &c->early_body));
+    QB_TRY(qb_graph_rearrange(c->early, c->early->input_count, NULL, kept, outputs, &c->early_body));
     if (loop->condition)
         QB_TRY(early_condition(c, scratch));
     early.body = c->early_body;

@@ -155,8 +155,7 @@ static qb_status hoist(refinement *f, qb_scratch *scratch)
     qb_loop *loop = &f->small;
     int inputs = loop->body->input_count;
     bool *changes = qb_scratch_take(scratch, inputs, sizeof *changes);
-    int *order = qb_scratch_take(scratch, inputs + loop->body->value_count, sizeof *order);
-    int *outputs = qb_scratch_take(scratch, loop->body->output_count, sizeof *outputs), count = 0;
+    int *order = qb_scratch_take(scratch, inputs + loop->body->value_count, sizeof *order), count = 0;
     if (scratch->failed)
         return qb_fail_memory();
     for (int i = 0; i < inputs; i++)
@@ -175,13 +174,11 @@ static qb_status hoist(refinement *f, qb_scratch *scratch)
             order[count++] = i;
         for (int i = 1; i < inputs - loop->consts; i++)
             order[count++] = residuals + i;
-        for (int i = 0; i < late->output_count; i++)
-            outputs[i] = i;
         for (int i = 0; i < loop->consts && !scratch->failed; i++)
             arguments[i] = loop->operands[i];
         status = scratch->failed ? qb_fail_memory() : qb_inline(early, graph, arguments, operands);
         if (status == QB_OK)
-            status = qb_graph_rearrange(late, count, order, late->output_count, outputs, &moved);
+            status = qb_graph_rearrange(late, count, order, late->output_count, NULL, &moved);
         if (status == QB_OK) {
             for (int i = loop->consts; i < qb_loop_operands(loop); i++)
                 operands[residuals + i - loop->consts] = loop->operands[i];

@@ -80,7 +80,6 @@ static qb_status write_transpose(const qb_graph *source, qb_graph *target, const
     qb_value *values = qb_scratch_values(scratch, outputs), *cotangents = qb_scratch_values(scratch, outputs);
     qb_value *placeholder = qb_scratch_values(scratch, inputs), *result = qb_scratch_values(scratch, inputs);
     int *order = qb_scratch_take(scratch, inputs + outputs, sizeof *order);
-    int *result_order = qb_scratch_take(scratch, inputs, sizeof *result_order);
     if (scratch->failed)
         return qb_fail_memory();
     QB_TRY(qb_inline(source, target, target->inputs, values));
@@ -104,11 +103,10 @@ static qb_status write_transpose(const qb_graph *source, qb_graph *target, const
         has_result[i] = cotangent != QB_NONE || (require && require[i]);
         if (!has_result[i])
             continue;
-        result_order[results] = results;
         results++;
         QB_TRY(output(target, qb_or_zeros(target, cotangent, source, source->inputs[i])));
     }
-    return qb_graph_rearrange(target, kept, order, results, result_order, out);
+    return qb_graph_rearrange(target, kept, order, results, NULL, out);
 }
 
 qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, const bool *has_cotangent,
@@ -125,21 +123,18 @@ qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, cons
 
 qb_status qb_subgraph_optimize(const qb_graph *source, const bool *wanted, qb_graph **out)
 {
-    int *order = qb_allocate((size_t)(source->input_count + source->output_count) * sizeof *order), count = 0;
-    if (!order)
+    int *outputs = qb_allocate((size_t)source->output_count * sizeof *outputs), count = 0;
+    if (!outputs)
         return qb_fail_memory();
-    int *outputs = order + source->input_count;
-    for (int i = 0; i < source->input_count; i++)
-        order[i] = i;
     for (int i = 0; i < source->output_count; i++)
         if (wanted[i])
             outputs[count++] = i;
     qb_graph *chosen = NULL;
-    qb_status status = qb_graph_rearrange(source, source->input_count, order, count, outputs, &chosen);
+    qb_status status = qb_graph_rearrange(source, source->input_count, NULL, count, outputs, &chosen);
     if (status == QB_OK)
         status = qb_optimize(chosen, out);
     qb_graph_release(chosen);
-    qb_free(order);
+    qb_free(outputs);
     return status;
 }
 
@@ -175,16 +170,8 @@ qb_status qb_mark_live_inputs(const qb_graph *graph, bool *live)
 
 qb_status qb_subgraph_keep_inputs(qb_graph **graph, int count, const int *inputs)
 {
-    int outputs = (*graph)->output_count;
-    int *order = qb_allocate((size_t)outputs * sizeof *order);
-    if (!order)
-        return qb_fail_memory();
-    for (int i = 0; i < outputs; i++)
-        order[i] = i;
     qb_graph *chosen;
-    qb_status status = qb_graph_rearrange(*graph, count, inputs, outputs, order, &chosen);
-    qb_free(order);
-    QB_TRY(status);
+    QB_TRY(qb_graph_rearrange(*graph, count, inputs, (*graph)->output_count, NULL, &chosen));
     qb_graph_release(*graph);
     *graph = chosen;
     return QB_OK;

@@ -83,9 +83,10 @@ static qb_status add_inputs(const qb_graph *graph, qb_graph *target, int count, 
 {
     for (int i = 0; i < graph->input_count; i++)
         arguments[i] = QB_NONE;
-    for (int i = 0; i < count; i++)
-        QB_TRY(qb_graph_input_like(target, graph->input_names[inputs[i]], graph, graph->inputs[inputs[i]],
-                                   &arguments[inputs[i]]));
+    for (int i = 0; i < count; i++) {
+        int from = inputs ? inputs[i] : i;
+        QB_TRY(qb_graph_input_like(target, graph->input_names[from], graph, graph->inputs[from], &arguments[from]));
+    }
     return QB_OK;
 }
 
@@ -94,7 +95,7 @@ static qb_status add_outputs(const qb_graph *graph, qb_graph *target, const qb_v
 {
     qb_replay replay;
     for (int i = 0; i < count; i++)
-        wanted[i] = graph->outputs[outputs[i]];
+        wanted[i] = graph->outputs[outputs ? outputs[i] : i];
     qb_status status = qb_replay_begin(&replay, graph, target, arguments, count, wanted);
     for (int32_t n = -1; status == QB_OK && (n = qb_replay_next(&replay, n)) >= 0;)
         if (!(graph->has_effects && lacks_operand(&replay, &graph->nodes[n])) &&

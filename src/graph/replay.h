@@ -31,8 +31,8 @@ bool qb_replay_copy(qb_replay *replay, const qb_node *node);
 /* The same without the effects of the graphs that it runs (silent.c). */
 bool qb_replay_copy_silent(qb_replay *replay, const qb_node *node);
 
-/* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i. An
- * input that is not listed must not be needed. */
+/* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i; NULL: the
+ * first ones, in their order. An input that is not listed must not be needed. */
 qb_status qb_graph_rearrange(const qb_graph *graph, int input_count, const int *inputs, int output_count,
                              const int *outputs, qb_graph **out);
 

@@ -92,15 +92,12 @@ static qb_status add_primal_outputs(work *w)
 /* The finished graph without the inputs in [first, first + count), which nothing needs any more. */
 static qb_status without_inputs(const qb_graph *graph, int first, int count, qb_graph **out)
 {
-    int *order = qb_allocate((size_t)(graph->input_count + graph->output_count) * sizeof *order);
+    int inputs = graph->input_count - count, *order = qb_allocate((size_t)inputs * sizeof *order);
     if (!order)
         return qb_fail_memory();
-    int *outputs = order + graph->input_count, inputs = graph->input_count - count;
     for (int i = 0; i < inputs; i++)
         order[i] = i < first ? i : i + count;
-    for (int i = 0; i < graph->output_count; i++)
-        outputs[i] = i;
-    qb_status status = qb_graph_rearrange(graph, inputs, order, graph->output_count, outputs, out);
+    qb_status status = qb_graph_rearrange(graph, inputs, order, graph->output_count, NULL, out);
     qb_free(order);
     return status;
 }

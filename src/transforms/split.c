@@ -183,16 +183,13 @@ static qb_status finish(walk *w, int early_outputs)
 static qb_status reorder_inputs(walk *w, int late_count)
 {
     int count = w->late->input_count, residuals = count - late_count;
-    int *order = qb_allocate((size_t)(count + w->late->output_count) * sizeof *order);
+    int *order = qb_allocate((size_t)count * sizeof *order);
     if (!order)
         return qb_fail_memory();
-    int *outputs = order + count;
     for (int i = 0; i < count; i++)
         order[i] = i < residuals ? late_count + i : i - residuals;
-    for (int i = 0; i < w->late->output_count; i++)
-        outputs[i] = i;
     qb_graph *ordered = NULL;
-    qb_status status = qb_graph_rearrange(w->late, count, order, w->late->output_count, outputs, &ordered);
+    qb_status status = qb_graph_rearrange(w->late, count, order, w->late->output_count, NULL, &ordered);
     qb_free(order);
     if (status != QB_OK)
         return status;
