@@ -19,6 +19,7 @@ LISTS = {
     "src/control": "*.c",
     "src/passes": "*.c",
     "src/program": "*.c",
+    "src/codegen": "*.c",
     "src/cpu": "*.c",
     "python/ext": "*.c",
     "python/quabla": "*.py",

@@ -17,6 +17,8 @@ void qb_kernel_choose_traversal(qb_kernel *kernel);
 /* Cuts the lanes into chunks for threads, given about how long a lane takes; after the traversal is chosen. */
 void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds);
 int64_t qb_kernel_partial_size(const qb_kernel *kernel);
+/* out[i] = the reduction of source[i * extent .. (i + 1) * extent - 1], for each of `rows`. */
+void qb_reduce_rows(const qb_kernel_reduction *red, int64_t rows, int64_t extent, char *out, const char *source);
 
 /* ---- Loads (load.c) */
 

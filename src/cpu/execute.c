@@ -156,6 +156,13 @@ static void run_short(const run *r, int64_t first, int64_t limit)
     }
 }
 
+void qb_reduce_rows(const qb_kernel_reduction *red, int64_t rows, int64_t extent, char *out, const char *source)
+{
+    int64_t size = (int64_t)qb_dtype_size(red->dtype);
+    for (int64_t i = 0; i < rows; i++, source += extent * size, out += size)
+        red->reduce((size_t)extent, out, source);
+}
+
 static void run_rows(const run *r, int64_t first, int64_t limit)
 {
     const qb_kernel *kernel = r->kernel;
@@ -164,11 +171,8 @@ static void run_rows(const run *r, int64_t first, int64_t limit)
         compute_block(r, first, count);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
-            int64_t size = (int64_t)qb_dtype_size(red->dtype);
-            const char *row = r->registers[red->source];
-            char *out = result_at(r, red, first / kernel->extent);
-            for (int64_t k = 0; k < count; k += kernel->extent, row += kernel->extent * size, out += size)
-                red->reduce((size_t)kernel->extent, out, row);
+            qb_reduce_rows(red, count / kernel->extent, kernel->extent, result_at(r, red, first / kernel->extent),
+                           r->registers[red->source]);
         }
     }
 }

@@ -181,7 +181,9 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->arena_offset = qb_frame_rounded(program->partial_offset + plan->partial_size);
     program->frame_size = program->arena_offset + plan->arena_size;
     program->graph = qb_graph_retain(graph);
-    return QB_OK;
+    int64_t slots = (int64_t)offsetof(qb_frame, slots);
+    qb_code_layout layout = {program->slots, program->arena_offset - slots, program->scratch_offset - slots};
+    return qb_codegen(&layout, plan->unit_count, plan->steps, &program->code);
 }
 
 qb_status qb_program_make(qb_context *context, qb_graph *graph, qb_program **out)
@@ -245,6 +247,7 @@ void qb_program_release(qb_program *program)
         if (program->outputs[i].kind == QB_OUTPUT_CONSTANT)
             qb_tensor_release(program->outputs[i].constant);
     qb_regions_release(program->regions);
+    qb_code_pages_free(&program->code);
     qb_graph_release(program->graph);
     qb_arena_free(&program->memory);
     qb_free(program);
@@ -375,7 +378,10 @@ static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_st
     for (const qb_step *step = program->steps; step < end; step++) {
         switch (step->kind) {
         case QB_STEP_KERNEL:
-            qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
+            if (step->code)
+                step->code(frame->slots);
+            else
+                qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
                           program->register_count, frame->partials);
             break;
         case QB_STEP_DOT: qb_product_run(step->dot, frame->slots); break;

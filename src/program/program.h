@@ -7,6 +7,7 @@
 #ifndef QB_PROGRAM_PROGRAM_H
 #define QB_PROGRAM_PROGRAM_H
 
+#include "codegen/codegen.h"
 #include "functions/function.h"
 #include "program/plan.h"
 #include "program/region.h"
@@ -46,6 +47,7 @@ struct qb_program {
     int64_t scratch_offset, scratch_size, partial_offset, arena_offset, frame_size; /* bytes, in a frame */
     int64_t arena_size;
     double flops; /* of the graph */
+    qb_code_pages code;
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
 };
 
