@@ -22,6 +22,8 @@ enum {
 #define SIGN_32      0x8000000080000000u
 #define MAGNITUDE_64 0x7fffffffffffffffu
 #define MAGNITUDE_32 0x7fffffff7fffffffu
+#define ONE_64       0x3ff0000000000000u
+#define ONE_32       0x3f8000003f800000u
 
 /* Where the lanes of a register of the kernel are in memory. */
 typedef struct place {
@@ -38,6 +40,7 @@ typedef struct vector {
     int32_t next;  /* instruction that reads it next */
     bool dirty;    /* not in memory yet */
     qb_dtype dtype;
+    qb_dtype lanes; /* those of a mask, where dtype is bool; otherwise dtype */
 } vector;
 
 typedef struct codegen {
@@ -57,15 +60,13 @@ typedef struct codegen {
 
 /* ---- What there is an instruction for */
 
-static bool is_copy(const qb_instruction *i)
+static bool is_floating(int dtype)
 {
-    return i->lane == QB_LANE_convert && i->dtype == i->result_dtype;
+    return dtype == QB_FLOAT64 || dtype == QB_FLOAT32;
 }
 
 static bool is_arithmetic(const qb_instruction *i)
 {
-    if (i->dtype != QB_FLOAT64 && i->dtype != QB_FLOAT32)
-        return false;
     switch (i->lane) {
     case QB_LANE_neg:
     case QB_LANE_abs:
@@ -78,57 +79,100 @@ static bool is_arithmetic(const qb_instruction *i)
     case QB_LANE_max:
     case QB_LANE_min:
     case QB_LANE_sqrt:
-    case QB_LANE_root: return true;
-    default: return is_copy(i);
+    case QB_LANE_root:
+    case QB_LANE_isnan:
+    case QB_LANE_equal:
+    case QB_LANE_not_equal:
+    case QB_LANE_less:
+    case QB_LANE_less_equal:
+    case QB_LANE_select: return is_floating(i->dtype);
+    case QB_LANE_bit_and:
+    case QB_LANE_bit_or:
+    case QB_LANE_bit_xor:
+    case QB_LANE_bit_not: return i->dtype == QB_BOOL;
+    case QB_LANE_convert: /* a copy, or from and to bool */
+        return i->dtype == QB_BOOL
+                   ? is_floating(i->result_dtype)
+                   : is_floating(i->dtype) && (i->result_dtype == i->dtype || i->result_dtype == QB_BOOL);
+    default: return false;
     }
 }
 
-/* The selections are those of lanes.def. A result is written last, so that it may be an operand's register. */
-static void lower(codegen *g, const qb_instruction *i, int result, int a, int b)
+/* lower() writes one instruction. v: the vector registers of the operands. A result is written last, so that it may be the
+ * register of an operand; S, T and U are free for what comes before. The selections are those of lanes.def. */
+enum { S = FIRST_SPARE, T, U };
+
+static void combine(codegen *g, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, uint64_t bits)
 {
-    enum { S = FIRST_SPARE, T, U };
+    qb_x86_broadcast(g->x, lanes, S, (qb_x86_memory){.constant = qb_x86_constant(g->x, bits)});
+    qb_x86_arithmetic(g->x, lanes, operation, result, a, S);
+}
+
+static void lower_strong(codegen *g, qb_x86_lanes lanes, bool is_product, int result, const int *v)
+{
     qb_x86 *x = g->x;
-    qb_x86_lanes lanes = {(qb_dtype)i->dtype, g->width};
-    bool is_64 = i->dtype == QB_FLOAT64;
-    qb_x86_memory sign = {.constant = NONE};
-    switch (i->lane) {
-    case QB_LANE_neg:
-        sign.constant = qb_x86_constant(x, is_64 ? SIGN_64 : SIGN_32);
-        qb_x86_broadcast(x, lanes, S, sign);
-        qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, a, S);
-        return;
-    case QB_LANE_abs:
-        sign.constant = qb_x86_constant(x, is_64 ? MAGNITUDE_64 : MAGNITUDE_32);
-        qb_x86_broadcast(x, lanes, S, sign);
-        qb_x86_arithmetic(x, lanes, QB_X86_AND, result, a, S);
-        return;
-    case QB_LANE_add: qb_x86_arithmetic(x, lanes, QB_X86_ADD, result, a, b); return;
-    case QB_LANE_sub: qb_x86_arithmetic(x, lanes, QB_X86_SUB, result, a, b); return;
-    case QB_LANE_mul: qb_x86_arithmetic(x, lanes, QB_X86_MUL, result, a, b); return;
-    case QB_LANE_div: qb_x86_arithmetic(x, lanes, QB_X86_DIV, result, a, b); return;
-    case QB_LANE_strong_mul:
-        qb_x86_arithmetic(x, lanes, QB_X86_XOR, S, S, S);
-        qb_x86_compare(x, lanes, QB_X86_EQUAL, T, a, S);
-        qb_x86_compare(x, lanes, QB_X86_EQUAL, U, b, S);
+    qb_x86_arithmetic(x, lanes, QB_X86_XOR, S, S, S);
+    qb_x86_compare(x, lanes, QB_X86_EQUAL, T, v[0], S);
+    if (is_product) {
+        qb_x86_compare(x, lanes, QB_X86_EQUAL, U, v[1], S);
         qb_x86_arithmetic(x, lanes, QB_X86_OR, T, T, U);
-        qb_x86_arithmetic(x, lanes, QB_X86_MUL, U, a, b);
-        qb_x86_arithmetic(x, lanes, QB_X86_AND_NOT, result, T, U);
-        return;
-    case QB_LANE_strong_div:
-        qb_x86_arithmetic(x, lanes, QB_X86_XOR, S, S, S);
-        qb_x86_compare(x, lanes, QB_X86_EQUAL, T, a, S);
-        qb_x86_arithmetic(x, lanes, QB_X86_DIV, U, a, b);
-        qb_x86_arithmetic(x, lanes, QB_X86_AND_NOT, result, T, U);
-        return;
-    case QB_LANE_max:
-    case QB_LANE_min:
-        qb_x86_arithmetic(x, lanes, i->lane == QB_LANE_max ? QB_X86_MAX : QB_X86_MIN, S, a, b);
-        qb_x86_compare(x, lanes, QB_X86_UNORDERED, T, a, a);
-        qb_x86_blend(x, lanes, result, T, a, S);
-        return;
+    }
+    qb_x86_arithmetic(x, lanes, is_product ? QB_X86_MUL : QB_X86_DIV, U, v[0], v[1]);
+    qb_x86_arithmetic(x, lanes, QB_X86_AND_NOT, result, T, U);
+}
+
+static void lower_extremum(codegen *g, qb_x86_lanes lanes, qb_x86_operation operation, int result, const int *v)
+{
+    qb_x86_arithmetic(g->x, lanes, operation, S, v[0], v[1]);
+    qb_x86_compare(g->x, lanes, QB_X86_UNORDERED, T, v[0], v[0]);
+    qb_x86_blend(g->x, lanes, result, T, v[0], S);
+}
+
+static void lower_convert(codegen *g, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
+{
+    qb_x86_arithmetic(g->x, lanes, QB_X86_XOR, S, S, S);
+    if (i->dtype == i->result_dtype) {
+        qb_x86_move(g->x, lanes, result, v[0]);
+    } else if (i->result_dtype == QB_BOOL) {
+        qb_x86_compare(g->x, lanes, QB_X86_NOT_EQUAL, result, v[0], S);
+    } else {
+        uint64_t one = lanes.dtype == QB_FLOAT64 ? ONE_64 : ONE_32;
+        qb_x86_broadcast(g->x, lanes, T, (qb_x86_memory){.constant = qb_x86_constant(g->x, one)});
+        qb_x86_blend(g->x, lanes, result, v[0], T, S);
+    }
+}
+
+static void lower(codegen *g, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
+{
+    qb_x86 *x = g->x;
+    bool is_64 = lanes.dtype == QB_FLOAT64;
+    switch (i->lane) {
+    case QB_LANE_neg: combine(g, lanes, QB_X86_XOR, result, v[0], is_64 ? SIGN_64 : SIGN_32); break;
+    case QB_LANE_abs: combine(g, lanes, QB_X86_AND, result, v[0], is_64 ? MAGNITUDE_64 : MAGNITUDE_32); break;
+    case QB_LANE_add: qb_x86_arithmetic(x, lanes, QB_X86_ADD, result, v[0], v[1]); break;
+    case QB_LANE_sub: qb_x86_arithmetic(x, lanes, QB_X86_SUB, result, v[0], v[1]); break;
+    case QB_LANE_mul: qb_x86_arithmetic(x, lanes, QB_X86_MUL, result, v[0], v[1]); break;
+    case QB_LANE_div: qb_x86_arithmetic(x, lanes, QB_X86_DIV, result, v[0], v[1]); break;
+    case QB_LANE_strong_mul: lower_strong(g, lanes, true, result, v); break;
+    case QB_LANE_strong_div: lower_strong(g, lanes, false, result, v); break;
+    case QB_LANE_max: lower_extremum(g, lanes, QB_X86_MAX, result, v); break;
+    case QB_LANE_min: lower_extremum(g, lanes, QB_X86_MIN, result, v); break;
     case QB_LANE_sqrt:
-    case QB_LANE_root: qb_x86_arithmetic(x, lanes, QB_X86_SQRT, result, a, a); return;
-    default: qb_x86_move(x, lanes, result, a); return; /* a copy */
+    case QB_LANE_root: qb_x86_arithmetic(x, lanes, QB_X86_SQRT, result, v[0], v[0]); break;
+    case QB_LANE_isnan: qb_x86_compare(x, lanes, QB_X86_UNORDERED, result, v[0], v[0]); break;
+    case QB_LANE_equal: qb_x86_compare(x, lanes, QB_X86_EQUAL, result, v[0], v[1]); break;
+    case QB_LANE_not_equal: qb_x86_compare(x, lanes, QB_X86_NOT_EQUAL, result, v[0], v[1]); break;
+    case QB_LANE_less: qb_x86_compare(x, lanes, QB_X86_LESS, result, v[0], v[1]); break;
+    case QB_LANE_less_equal: qb_x86_compare(x, lanes, QB_X86_LESS_EQUAL, result, v[0], v[1]); break;
+    case QB_LANE_select: qb_x86_blend(x, lanes, result, v[0], v[1], v[2]); break;
+    case QB_LANE_bit_and: qb_x86_arithmetic(x, lanes, QB_X86_AND, result, v[0], v[1]); break;
+    case QB_LANE_bit_or: qb_x86_arithmetic(x, lanes, QB_X86_OR, result, v[0], v[1]); break;
+    case QB_LANE_bit_xor: qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], v[1]); break;
+    case QB_LANE_bit_not:
+        qb_x86_set_all(x, lanes, S);
+        qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], S);
+        break;
+    default: lower_convert(g, lanes, i, result, v); break;
     }
 }
 
@@ -236,8 +280,12 @@ static void forget(codegen *g, int v)
 static void write_back(codegen *g, int v)
 {
     vector *vector = &g->vectors[v];
-    qb_x86_store(g->x, (qb_x86_lanes){vector->dtype, g->width}, v,
-                 lanes_in_memory(g, &g->places[vector->holds], vector->dtype));
+    qb_x86_lanes lanes = {vector->lanes, g->width};
+    qb_x86_memory memory = lanes_in_memory(g, &g->places[vector->holds], vector->dtype);
+    if (vector->dtype == QB_BOOL)
+        qb_x86_store_mask(g->x, lanes, v, memory);
+    else
+        qb_x86_store(g->x, lanes, v, memory);
     vector->dirty = false;
 }
 
@@ -259,31 +307,59 @@ static int take_vector(codegen *g, const int32_t *kept)
     return last;
 }
 
-static void hold(codegen *g, int v, int32_t reg, qb_dtype dtype, int32_t next)
+static void hold(codegen *g, int v, int32_t reg, qb_dtype dtype, qb_dtype lanes)
 {
-    g->vectors[v] = (vector){.holds = reg, .next = next, .dtype = dtype};
+    g->vectors[v] = (vector){.holds = reg, .next = NEVER, .dtype = dtype, .lanes = lanes};
     g->held_in[reg] = v;
 }
 
+/* The lanes that an instruction works on: floating operands' or results'; masks that meet are of one kind. */
+static qb_dtype lanes_of(const codegen *g, const qb_instruction *i)
+{
+    if (i->dtype != QB_BOOL)
+        return (qb_dtype)i->dtype;
+    if (i->lane == QB_LANE_convert)
+        return (qb_dtype)i->result_dtype;
+    for (int k = 0; k < 2; k++)
+        if (g->held_in[i->operand[k]] != NONE)
+            return g->vectors[g->held_in[i->operand[k]]].lanes;
+    return QB_FLOAT64;
+}
+
+static void load(codegen *g, qb_x86_lanes lanes, int v, const place *p, qb_dtype dtype)
+{
+    if (dtype == QB_BOOL && p->is_splat) { /* one byte: all lanes alike */
+        qb_x86_load_mask(g->x, (qb_x86_lanes){lanes.dtype, 1}, v, lanes_in_memory(g, p, dtype));
+        qb_x86_spread(g->x, lanes, v);
+    } else if (dtype == QB_BOOL) {
+        qb_x86_load_mask(g->x, lanes, v, lanes_in_memory(g, p, dtype));
+    } else if (p->is_splat && p->is_constant) {
+        int32_t constant = qb_x86_constant(g->x, element_bits(p, dtype));
+        qb_x86_broadcast(g->x, lanes, v, (qb_x86_memory){.constant = constant});
+    } else if (p->is_splat) {
+        qb_x86_broadcast(g->x, lanes, v, lanes_in_memory(g, p, dtype));
+    } else {
+        qb_x86_load(g->x, lanes, v, lanes_in_memory(g, p, dtype));
+    }
+}
+
 /* The vector register that holds operand k of instruction i. */
-static int operand(codegen *g, int32_t i, int k)
+static int operand(codegen *g, int32_t i, int k, qb_x86_lanes lanes)
 {
     const qb_instruction *instruction = &g->kernel->instructions[i];
     int32_t reg = instruction->operand[k];
-    qb_dtype dtype = (qb_dtype)instruction->dtype;
+    bool is_mask = instruction->dtype == QB_BOOL || (instruction->lane == QB_LANE_select && k == 0);
     int v = g->held_in[reg];
+    if (v != NONE && g->vectors[v].lanes != lanes.dtype) { /* a mask of lanes of another size */
+        if (g->vectors[v].dirty)
+            write_back(g, v);
+        forget(g, v);
+        v = NONE;
+    }
     if (v == NONE) {
-        const place *p = &g->places[reg];
-        qb_x86_lanes lanes = {dtype, g->width};
         v = take_vector(g, instruction->operand);
-        if (p->is_splat && p->is_constant)
-            qb_x86_broadcast(g->x, lanes, v,
-                             (qb_x86_memory){.constant = qb_x86_constant(g->x, element_bits(p, dtype))});
-        else if (p->is_splat)
-            qb_x86_broadcast(g->x, lanes, v, lanes_in_memory(g, p, dtype));
-        else
-            qb_x86_load(g->x, lanes, v, lanes_in_memory(g, p, dtype));
-        hold(g, v, reg, dtype, NEVER);
+        load(g, lanes, v, &g->places[reg], is_mask ? QB_BOOL : lanes.dtype);
+        hold(g, v, reg, is_mask ? QB_BOOL : lanes.dtype, lanes.dtype);
     }
     g->vectors[v].next = g->next[i][k];
     return v;
@@ -293,22 +369,27 @@ static void compute(codegen *g, int32_t i)
 {
     static const int32_t nothing[3] = {NONE, NONE, NONE};
     const qb_instruction *instruction = &g->kernel->instructions[i];
-    int a = operand(g, i, 0), b = operand(g, i, 1);
-    for (int k = 0; k < 2; k++) { /* whoever is dead, or about to be written anew */
+    qb_x86_lanes lanes = {lanes_of(g, instruction), g->width};
+    int operands[3];
+    for (int k = 0; k < 3; k++) /* those that it lacks repeat the first */
+        operands[k] = operand(g, i, k, lanes);
+    for (int k = 0; k < 3; k++) { /* whoever is dead, or about to be written anew */
         int v = g->held_in[instruction->operand[k]];
         if (v != NONE && g->vectors[v].next == NEVER)
             forget(g, v);
     }
-    int32_t reg = instruction->result, next = g->next[i][3];
+    int32_t reg = instruction->result;
     if (g->held_in[reg] != NONE)
         forget(g, g->held_in[reg]);
     int v = take_vector(g, nothing);
-    lower(g, instruction, v, a, b);
-    hold(g, v, reg, (qb_dtype)instruction->result_dtype, next);
+    lower(g, lanes, instruction, v, operands);
+    hold(g, v, reg, (qb_dtype)instruction->result_dtype, lanes.dtype);
+    g->vectors[v].next = g->next[i][3];
     g->vectors[v].dirty = true;
+    g->uses_wide = g->uses_wide || (lanes.width == 4 && lanes.dtype == QB_FLOAT64);
     if (reg < g->kernel->bound_count)
         write_back(g, v);
-    if (next == NEVER)
+    if (g->vectors[v].next == NEVER)
         forget(g, v);
 }
 
@@ -325,10 +406,8 @@ static void end_strip(codegen *g)
 
 static void compute_strip(codegen *g, int32_t first, int32_t limit)
 {
-    for (int32_t i = first; i < limit; i++) {
-        g->uses_wide = g->uses_wide || (g->width == 4 && g->kernel->instructions[i].dtype == QB_FLOAT64);
+    for (int32_t i = first; i < limit; i++)
         compute(g, i);
-    }
     end_strip(g);
 }
 

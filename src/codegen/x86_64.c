@@ -183,11 +183,11 @@ static void put_registers(qb_x86 *x, vex v, int reg, int source, int rm)
     put(x, 0xc0u | ((unsigned)reg & 7) << 3 | ((unsigned)rm & 7));
 }
 
-static void put_memory(qb_x86 *x, vex v, int reg, qb_x86_memory m)
+/* The bytes after an opcode that say: this register, and memory. */
+static void put_operand(qb_x86 *x, int reg, qb_x86_memory m)
 {
     unsigned field = ((unsigned)reg & 7) << 3;
     if (m.constant >= 0) { /* RIP-relative */
-        put_vex(x, v, reg, 0, false, 0);
         put(x, field | 5);
         if (x->failed || !QB_GROW(x->fixups, x->fixup_count, x->fixup_capacity, 1)) {
             x->failed = true;
@@ -198,13 +198,18 @@ static void put_memory(qb_x86 *x, vex v, int reg, qb_x86_memory m)
         return;
     }
     bool is_short = m.displacement >= -128 && m.displacement < 128;
-    put_vex(x, v, reg, 0, m.scale != 0, (int)m.base);
     field |= m.displacement == 0 ? 0u : is_short ? 0x40u : 0x80u;
     put(x, field | (m.scale ? 4u : (unsigned)m.base));
     if (m.scale)
         put(x, (m.scale == 8 ? 3u : m.scale == 4 ? 2u : 0u) << 6 | (QB_R13 & 7u) << 3 | (unsigned)m.base);
     if (m.displacement != 0)
         put_number(x, is_short ? 1 : 4, (uint64_t)(int64_t)m.displacement);
+}
+
+static void put_memory(qb_x86 *x, vex v, int reg, qb_x86_memory m)
+{
+    put_vex(x, v, reg, 0, m.constant < 0 && m.scale != 0, 0);
+    put_operand(x, reg, m);
 }
 
 static bool is_wide(qb_x86_lanes lanes)
@@ -277,4 +282,60 @@ void qb_x86_blend(qb_x86 *x, qb_x86_lanes lanes, int result, int mask, int if_se
     unsigned opcode = lanes.dtype == QB_FLOAT64 ? 0x4b : 0x4a;
     put_registers(x, (vex){MAP_0F3A, PP_66, opcode, is_wide(lanes)}, result, if_clear, if_set);
     put(x, (unsigned)mask << 4);
+}
+
+/* ---- Masks */
+
+static void put_rex_of_index(qb_x86 *x, qb_x86_memory m)
+{
+    if (m.scale)
+        put(x, 0x42);
+}
+
+/* Bits 0, 1, ... of ECX become bytes 0, 1, ...: bit i is copied to i + 7 j, and 8 i = i + 7 i stays. */
+static void spread_bits(qb_x86 *x)
+{
+    PUT(x, 0x69, 0xc9); /* imul ecx, ecx, 0x00204081 */
+    put_number(x, 4, 0x00204081);
+    PUT(x, 0x81, 0xe1); /* and ecx, 0x01010101 */
+    put_number(x, 4, 0x01010101);
+}
+
+void qb_x86_load_mask(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from)
+{
+    bool is_64 = lanes.dtype == QB_FLOAT64;
+    put_rex_of_index(x, from);
+    if (lanes.width < 4)
+        PUT(x, 0x0f, lanes.width == 1 ? 0xb6 : 0xb7); /* movzx ecx, byte or word */
+    else
+        put(x, 0x8b); /* mov ecx */
+    put_operand(x, QB_RCX, from);
+    put_registers(x, (vex){MAP_0F, PP_66, 0x6e, false}, to, 0, QB_RCX);                       /* vmovd */
+    put_registers(x, (vex){MAP_0F38, PP_66, is_64 ? 0x32 : 0x31, is_wide(lanes)}, to, 0, to); /* vpmovzxbq, -bd */
+    put_registers(x, (vex){MAP_0F, PP_66, is_64 ? 0x73 : 0x72, is_wide(lanes)}, 6, to, to);   /* vpsllq, -d */
+    put(x, is_64 ? 63 : 31);
+}
+
+void qb_x86_store_mask(qb_x86 *x, qb_x86_lanes lanes, int from, qb_x86_memory to)
+{
+    put_registers(x, (vex){MAP_0F, packed(lanes), 0x50, is_wide(lanes)}, QB_RCX, 0, from); /* vmovmskpd, -ps */
+    PUT(x, 0x83, 0xe1, (uint8_t)((1 << lanes.width) - 1));                                 /* and ecx */
+    if (lanes.width > 1)
+        spread_bits(x);
+    if (lanes.width == 2)
+        put(x, 0x66);
+    put_rex_of_index(x, to);
+    put(x, lanes.width == 1 ? 0x88 : 0x89); /* mov byte, word or double word, ecx */
+    put_operand(x, QB_RCX, to);
+}
+
+void qb_x86_spread(qb_x86 *x, qb_x86_lanes lanes, int mask)
+{
+    unsigned opcode = lanes.dtype == QB_FLOAT64 ? 0x59 : 0x58; /* vpbroadcastq, -d */
+    put_registers(x, (vex){MAP_0F38, PP_66, opcode, is_wide(lanes)}, mask, 0, mask);
+}
+
+void qb_x86_set_all(qb_x86 *x, qb_x86_lanes lanes, int to)
+{
+    put_registers(x, (vex){MAP_0F, PP_66, 0x76, is_wide(lanes)}, to, to, to); /* vpcmpeqd */
 }

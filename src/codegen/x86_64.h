@@ -65,7 +65,13 @@ typedef enum qb_x86_operation {
     QB_X86_MAX = 0x5f /* a > b ? a : b */
 } qb_x86_operation;
 
-typedef enum qb_x86_comparison { QB_X86_EQUAL = 0, QB_X86_UNORDERED = 3 } qb_x86_comparison;
+typedef enum qb_x86_comparison {
+    QB_X86_EQUAL = 0,
+    QB_X86_UNORDERED = 3,
+    QB_X86_NOT_EQUAL = 4, /* or unordered */
+    QB_X86_LESS = 0x11,
+    QB_X86_LESS_EQUAL = 0x12
+} qb_x86_comparison;
 
 void qb_x86_free(qb_x86 *x);
 /* Whatever is left of the code: the pool, and the distances to it. */
@@ -96,6 +102,15 @@ void qb_x86_broadcast(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from)
 void qb_x86_move(qb_x86 *x, qb_x86_lanes lanes, int to, int from);
 void qb_x86_arithmetic(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, int b);
 void qb_x86_compare(qb_x86 *x, qb_x86_lanes lanes, qb_x86_comparison comparison, int result, int a, int b);
+
+/* Masks: the sign bit of each lane says whether it is set; a comparison sets all bits alike. */
+
 void qb_x86_blend(qb_x86 *x, qb_x86_lanes lanes, int result, int mask, int if_set, int if_clear);
+/* From and to bytes that are 0 or 1; RCX is lost. */
+void qb_x86_load_mask(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from);
+void qb_x86_store_mask(qb_x86 *x, qb_x86_lanes lanes, int from, qb_x86_memory to);
+/* The first lane's to all. */
+void qb_x86_spread(qb_x86 *x, qb_x86_lanes lanes, int mask);
+void qb_x86_set_all(qb_x86 *x, qb_x86_lanes lanes, int to); /* all bits */
 
 #endif

@@ -37,8 +37,9 @@ typedef struct emitter {
     int32_t *load_register;
     qb_instruction *instructions;
     qb_kernel_reduction *reductions;
-    int32_t *free_places;
-    int32_t register_count, load_count, instruction_count, reduction_count, store_count, free_count;
+    int32_t *free_places[9]; /* by bytes of an element, likewise their number */
+    int32_t free_count[9];
+    int32_t register_count, load_count, instruction_count, reduction_count, store_count;
     int32_t bound_count, scratch_count;
     qb_kernel kernel;
 } emitter;
@@ -313,15 +314,18 @@ static bool is_filled_once(const qb_load *load)
     return load->kind == QB_LOAD_SPLAT || (load->kind == QB_LOAD_STRIDED && load->periodic);
 }
 
+/* A place serves elements of one size: lanes that are computed four at a time must not meet others' of another size. */
 static void take_place(emitter *e, virtual_register *reg)
 {
-    reg->place = e->free_count > 0 ? e->free_places[--e->free_count] : e->scratch_count++;
+    size_t size = qb_dtype_size(reg->dtype);
+    reg->place = e->free_count[size] > 0 ? e->free_places[size][--e->free_count[size]] : e->scratch_count++;
 }
 
 static void give_place_back(emitter *e, virtual_register *reg)
 {
+    size_t size = qb_dtype_size(reg->dtype);
     if (!reg->bound && reg->place != UNPLACED)
-        e->free_places[e->free_count++] = reg->place;
+        e->free_places[size][e->free_count[size]++] = reg->place;
 }
 
 static bool reuses_place(const emitter *e, const virtual_register *reg)
@@ -344,18 +348,15 @@ static void place_registers(emitter *e)
     for (int32_t i = 0; i < e->instruction_count; i++) {
         const qb_instruction *instruction = &e->instructions[i];
         virtual_register *result = &e->registers[instruction->result];
-        for (int pass = 0; pass < 2; pass++) { /* operands of the same size may lend their place to the result */
-            for (int k = 0; k < 3; k++) {
-                virtual_register *operand = &e->registers[instruction->operand[k]];
-                bool same_size = qb_dtype_size(operand->dtype) == qb_dtype_size(result->dtype);
-                if (operand->last_use != i || !reuses_place(e, operand) || same_size == (pass == 1))
-                    continue;
-                give_place_back(e, operand);
-                operand->last_use = NEVER_DIES; /* given back only once */
-            }
-            if (pass == 0 && !result->bound)
-                take_place(e, result);
+        for (int k = 0; k < 3; k++) { /* operands may lend their places to the result */
+            virtual_register *operand = &e->registers[instruction->operand[k]];
+            if (operand->last_use != i || !reuses_place(e, operand))
+                continue;
+            give_place_back(e, operand);
+            operand->last_use = NEVER_DIES; /* given back only once */
         }
+        if (!result->bound)
+            take_place(e, result);
         if (result->last_use == i)
             give_place_back(e, result);
     }
@@ -515,7 +516,8 @@ static qb_status emit_kernel(emitter *e, const qb_unit *unit, const qb_kernel **
     const qb_plan_value *first = &plan->values[plan->members[unit->first]];
     const qb_reduction_split *split = first->role == QB_ROLE_REDUCE ? first->split : NULL;
     int64_t count = split ? split->outer * split->extent * split->inner : first->count;
-    e->register_count = e->load_count = e->instruction_count = e->reduction_count = e->store_count = e->free_count = 0;
+    e->register_count = e->load_count = e->instruction_count = e->reduction_count = e->store_count = 0;
+    memset(e->free_count, 0, sizeof e->free_count);
     e->bound_count = e->scratch_count = 0;
     e->kernel = (qb_kernel){.count = count, .outer = 1, .extent = count, .inner = 1};
     for (int32_t i = 0; i < unit->count; i++)
@@ -635,12 +637,14 @@ static qb_status begin(emitter *e, qb_plan *plan)
                    .loads = qb_plan_scratch(plan, operands, sizeof(qb_load)),
                    .load_register = qb_plan_scratch(plan, operands, sizeof(int32_t)),
                    .instructions = qb_plan_scratch(plan, values, sizeof(qb_instruction)),
-                   .reductions = qb_plan_scratch(plan, values, sizeof(qb_kernel_reduction)),
-                   .free_places = qb_plan_scratch(plan, registers, sizeof(int32_t))};
+                   .reductions = qb_plan_scratch(plan, values, sizeof(qb_kernel_reduction))};
+    bool places = true;
+    for (size_t size = 1; size <= 8; size = size == 1 ? 4 : 2 * size)
+        places = (e->free_places[size] = qb_plan_scratch(plan, registers, sizeof(int32_t))) != NULL && places;
     plan->steps = qb_arena_allocate(plan->memory, (size_t)plan->unit_count * sizeof *plan->steps);
     if (!e->buffers || !e->register_of || !e->stamp || !e->loads_of || !e->root_stamp || !e->constant_lanes ||
         !e->constant_count || !e->registers || !e->loads || !e->load_register || !e->instructions || !e->reductions ||
-        !e->free_places || !plan->steps)
+        !places || !plan->steps)
         return qb_fail_memory();
     memset(e->stamp, -1, values * sizeof(int32_t));
     memset(e->root_stamp, -1, values * sizeof(int32_t));

@@ -14,8 +14,8 @@
  * know; the fields after the line "execution" belong to the interpreter in src/cpu, which runs blocks of lanes.
  *
  * Invariants:
- * - A register is written before it is read. It may serve several values in turn, of any dtypes; a result may share the
- *   register of a dying operand of the same element size.
+ * - A register is written before it is read. It may serve several values in turn, all of one element size; a result may
+ *   share the register of a dying operand.
  * - A store's source is a register of its own, which lies in the stored memory itself ("bound"): storing is computing
  *   there.
  * - Slots that a kernel reads and writes are distinct memory, with one exception: a store may take over the memory of a
