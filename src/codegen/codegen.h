@@ -26,7 +26,7 @@ typedef struct qb_code_pages {
 } qb_code_pages;
 
 /* Gives the steps that are small kernels their code. Only failing to allocate is a failure. */
-qb_status qb_codegen(const qb_code_layout *layout, int32_t step_count, qb_step *steps, qb_code_pages *out);
+qb_status qb_codegen(const qb_code_layout *layout, int32_t step_count, const qb_step *steps, qb_code_pages *out);
 void qb_code_pages_free(qb_code_pages *pages);
 
 #endif

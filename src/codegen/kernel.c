@@ -1,7 +1,7 @@
 /* From a kernel program to code.
  *
  * Instructions fall into segments: runs of those that are arithmetic here (see lower), and calls between them. A segment
- * is done for four lanes at a time, then for what two and one are left. Within it, values stay in vector registers:
+ * is done for as many lanes at a time as a vector holds, then for half as many, and so on, where some are left. Within it, values stay in vector registers:
  * operands are loaded when first needed, results written at once where the kernel stores them, and otherwise only when
  * a register is wanted for something else or a later segment reads them. Of the registers, the one whose value is
  * needed last gives way (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
@@ -11,12 +11,7 @@
 
 #include "base/allocate.h"
 
-enum {
-    VALUE_REGISTERS = 13, /* 13 to 15 are for what an instruction needs besides */
-    FIRST_SPARE = VALUE_REGISTERS,
-    NONE = -1,
-    NEVER = INT32_MAX
-};
+enum { VALUE_REGISTERS = QB_X86_SPARE, NONE = -1, NEVER = INT32_MAX };
 
 #define SIGN_64      0x8000000000000000u
 #define SIGN_32      0x8000000080000000u
@@ -45,8 +40,9 @@ typedef struct vector {
 
 typedef struct codegen {
     qb_x86 *x;
-    const qb_code_layout *layout;
+    const qb_code_layout *layout; /* NULL: a block, called with its registers */
     const qb_kernel *kernel;
+    int64_t count;      /* lanes */
     place *places;      /* of the kernel's registers */
     bool *is_called;    /* whether a call reads the register */
     int32_t *held_in;   /* vector register of each; NONE */
@@ -98,65 +94,41 @@ static bool is_arithmetic(const qb_instruction *i)
     }
 }
 
-/* lower() writes one instruction. v: the vector registers of the operands. A result is written last, so that it may be the
- * register of an operand; S, T and U are free for what comes before. The selections are those of lanes.def. */
-enum { S = FIRST_SPARE, T, U };
-
-static void combine(codegen *g, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, uint64_t bits)
+/* a op the same bits in every lane */
+static void combine(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, uint64_t bits)
 {
-    qb_x86_broadcast(g->x, lanes, S, (qb_x86_memory){.constant = qb_x86_constant(g->x, bits)});
-    qb_x86_arithmetic(g->x, lanes, operation, result, a, S);
+    qb_x86_broadcast(x, lanes, QB_X86_SPARE, (qb_x86_memory){.constant = qb_x86_constant(x, bits)});
+    qb_x86_arithmetic(x, lanes, operation, result, a, QB_X86_SPARE);
 }
 
-static void lower_strong(codegen *g, qb_x86_lanes lanes, bool is_product, int result, const int *v)
+static void lower_convert(qb_x86 *x, qb_x86_lanes lanes, const qb_instruction *i, int result, int a)
 {
-    qb_x86 *x = g->x;
-    qb_x86_arithmetic(x, lanes, QB_X86_XOR, S, S, S);
-    qb_x86_compare(x, lanes, QB_X86_EQUAL, T, v[0], S);
-    if (is_product) {
-        qb_x86_compare(x, lanes, QB_X86_EQUAL, U, v[1], S);
-        qb_x86_arithmetic(x, lanes, QB_X86_OR, T, T, U);
-    }
-    qb_x86_arithmetic(x, lanes, is_product ? QB_X86_MUL : QB_X86_DIV, U, v[0], v[1]);
-    qb_x86_arithmetic(x, lanes, QB_X86_AND_NOT, result, T, U);
-}
-
-static void lower_extremum(codegen *g, qb_x86_lanes lanes, qb_x86_operation operation, int result, const int *v)
-{
-    qb_x86_arithmetic(g->x, lanes, operation, S, v[0], v[1]);
-    qb_x86_compare(g->x, lanes, QB_X86_UNORDERED, T, v[0], v[0]);
-    qb_x86_blend(g->x, lanes, result, T, v[0], S);
-}
-
-static void lower_convert(codegen *g, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
-{
-    qb_x86_arithmetic(g->x, lanes, QB_X86_XOR, S, S, S);
     if (i->dtype == i->result_dtype) {
-        qb_x86_move(g->x, lanes, result, v[0]);
+        qb_x86_move(x, lanes, result, a);
     } else if (i->result_dtype == QB_BOOL) {
-        qb_x86_compare(g->x, lanes, QB_X86_NOT_EQUAL, result, v[0], S);
+        qb_x86_zero(x, QB_X86_SPARE);
+        qb_x86_compare(x, lanes, QB_X86_NOT_EQUAL, result, a, QB_X86_SPARE);
     } else {
-        uint64_t one = lanes.dtype == QB_FLOAT64 ? ONE_64 : ONE_32;
-        qb_x86_broadcast(g->x, lanes, T, (qb_x86_memory){.constant = qb_x86_constant(g->x, one)});
-        qb_x86_blend(g->x, lanes, result, v[0], T, S);
+        combine(x, lanes, QB_X86_AND, result, a, lanes.dtype == QB_FLOAT64 ? ONE_64 : ONE_32);
     }
 }
 
-static void lower(codegen *g, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
+/* One instruction, v being the vector registers of its operands. The result is written last, so that it may be one of
+ * them. The selections are those of lanes.def. */
+static void lower(qb_x86 *x, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
 {
-    qb_x86 *x = g->x;
     bool is_64 = lanes.dtype == QB_FLOAT64;
     switch (i->lane) {
-    case QB_LANE_neg: combine(g, lanes, QB_X86_XOR, result, v[0], is_64 ? SIGN_64 : SIGN_32); break;
-    case QB_LANE_abs: combine(g, lanes, QB_X86_AND, result, v[0], is_64 ? MAGNITUDE_64 : MAGNITUDE_32); break;
+    case QB_LANE_neg: combine(x, lanes, QB_X86_XOR, result, v[0], is_64 ? SIGN_64 : SIGN_32); break;
+    case QB_LANE_abs: combine(x, lanes, QB_X86_AND, result, v[0], is_64 ? MAGNITUDE_64 : MAGNITUDE_32); break;
     case QB_LANE_add: qb_x86_arithmetic(x, lanes, QB_X86_ADD, result, v[0], v[1]); break;
     case QB_LANE_sub: qb_x86_arithmetic(x, lanes, QB_X86_SUB, result, v[0], v[1]); break;
     case QB_LANE_mul: qb_x86_arithmetic(x, lanes, QB_X86_MUL, result, v[0], v[1]); break;
     case QB_LANE_div: qb_x86_arithmetic(x, lanes, QB_X86_DIV, result, v[0], v[1]); break;
-    case QB_LANE_strong_mul: lower_strong(g, lanes, true, result, v); break;
-    case QB_LANE_strong_div: lower_strong(g, lanes, false, result, v); break;
-    case QB_LANE_max: lower_extremum(g, lanes, QB_X86_MAX, result, v); break;
-    case QB_LANE_min: lower_extremum(g, lanes, QB_X86_MIN, result, v); break;
+    case QB_LANE_strong_mul: qb_x86_strong(x, lanes, QB_X86_MUL, true, result, v[0], v[1]); break;
+    case QB_LANE_strong_div: qb_x86_strong(x, lanes, QB_X86_DIV, false, result, v[0], v[1]); break;
+    case QB_LANE_max: qb_x86_extremum(x, lanes, QB_X86_MAX, result, v[0], v[1]); break;
+    case QB_LANE_min: qb_x86_extremum(x, lanes, QB_X86_MIN, result, v[0], v[1]); break;
     case QB_LANE_sqrt:
     case QB_LANE_root: qb_x86_arithmetic(x, lanes, QB_X86_SQRT, result, v[0], v[0]); break;
     case QB_LANE_isnan: qb_x86_compare(x, lanes, QB_X86_UNORDERED, result, v[0], v[0]); break;
@@ -164,15 +136,15 @@ static void lower(codegen *g, qb_x86_lanes lanes, const qb_instruction *i, int r
     case QB_LANE_not_equal: qb_x86_compare(x, lanes, QB_X86_NOT_EQUAL, result, v[0], v[1]); break;
     case QB_LANE_less: qb_x86_compare(x, lanes, QB_X86_LESS, result, v[0], v[1]); break;
     case QB_LANE_less_equal: qb_x86_compare(x, lanes, QB_X86_LESS_EQUAL, result, v[0], v[1]); break;
-    case QB_LANE_select: qb_x86_blend(x, lanes, result, v[0], v[1], v[2]); break;
+    case QB_LANE_select: qb_x86_select(x, lanes, result, v[0], v[1], v[2]); break;
     case QB_LANE_bit_and: qb_x86_arithmetic(x, lanes, QB_X86_AND, result, v[0], v[1]); break;
     case QB_LANE_bit_or: qb_x86_arithmetic(x, lanes, QB_X86_OR, result, v[0], v[1]); break;
     case QB_LANE_bit_xor: qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], v[1]); break;
     case QB_LANE_bit_not:
-        qb_x86_set_all(x, lanes, S);
-        qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], S);
+        qb_x86_set_all(x, lanes, QB_X86_SPARE);
+        qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], QB_X86_SPARE);
         break;
-    default: lower_convert(g, lanes, i, result, v); break;
+    default: lower_convert(x, lanes, i, result, v[0]); break;
     }
 }
 
@@ -205,6 +177,11 @@ static void find_called(codegen *g)
         g->is_called[kernel->reductions[i].source] = true;
 }
 
+static place constant_place(const qb_load *load)
+{
+    return (place){.kind = ABSOLUTE, .address = load->lanes, .is_splat = true, .is_constant = true};
+}
+
 static void find_places(codegen *g)
 {
     const qb_kernel *kernel = g->kernel;
@@ -215,14 +192,28 @@ static void find_places(codegen *g)
             (place){.kind = IN_FRAME, .offset = g->layout->scratch + (int64_t)i * kernel->scratch_stride};
     for (int32_t i = 0; i < kernel->load_count; i++) {
         const qb_load *load = &kernel->loads[i];
-        if (load->kind == QB_LOAD_CONSTANT)
-            g->places[load->target] =
-                (place){.kind = ABSOLUTE, .address = load->lanes, .is_splat = true, .is_constant = true};
-        else if (load->kind == QB_LOAD_SPLAT && !g->is_called[load->target]) {
+        if (load->kind == QB_LOAD_CONSTANT) {
+            g->places[load->target] = constant_place(load);
+        } else if (load->kind == QB_LOAD_SPLAT && !g->is_called[load->target]) {
             place *p = &g->places[load->target];
             *p = in_slot(g, load->slot, load->offset * (int64_t)qb_dtype_size(load->dtype));
             p->is_splat = true;
         }
+    }
+}
+
+/* In a block all registers have their addresses in the table. */
+static void find_places_in_table(codegen *g)
+{
+    const qb_kernel *kernel = g->kernel;
+    for (int32_t r = 0; r < kernel->register_count; r++)
+        g->places[r] = (place){.kind = IN_SLOT, .slot = r};
+    for (int32_t i = 0; i < kernel->load_count; i++) {
+        const qb_load *load = &kernel->loads[i];
+        if (load->kind == QB_LOAD_CONSTANT)
+            g->places[load->target] = constant_place(load);
+        else if (load->kind == QB_LOAD_SPLAT)
+            g->places[load->target].is_splat = true; /* all its lanes are there, too */
     }
 }
 
@@ -328,9 +319,8 @@ static qb_dtype lanes_of(const codegen *g, const qb_instruction *i)
 
 static void load(codegen *g, qb_x86_lanes lanes, int v, const place *p, qb_dtype dtype)
 {
-    if (dtype == QB_BOOL && p->is_splat) { /* one byte: all lanes alike */
-        qb_x86_load_mask(g->x, (qb_x86_lanes){lanes.dtype, 1}, v, lanes_in_memory(g, p, dtype));
-        qb_x86_spread(g->x, lanes, v);
+    if (dtype == QB_BOOL && p->is_splat) {
+        qb_x86_broadcast_mask(g->x, lanes, v, lanes_in_memory(g, p, dtype));
     } else if (dtype == QB_BOOL) {
         qb_x86_load_mask(g->x, lanes, v, lanes_in_memory(g, p, dtype));
     } else if (p->is_splat && p->is_constant) {
@@ -382,11 +372,11 @@ static void compute(codegen *g, int32_t i)
     if (g->held_in[reg] != NONE)
         forget(g, g->held_in[reg]);
     int v = take_vector(g, nothing);
-    lower(g, lanes, instruction, v, operands);
+    lower(g->x, lanes, instruction, v, operands);
     hold(g, v, reg, (qb_dtype)instruction->result_dtype, lanes.dtype);
     g->vectors[v].next = g->next[i][3];
     g->vectors[v].dirty = true;
-    g->uses_wide = g->uses_wide || (lanes.width == 4 && lanes.dtype == QB_FLOAT64);
+    g->uses_wide = g->uses_wide || lanes.width * (int)qb_dtype_size(lanes.dtype) > 16;
     if (reg < g->kernel->bound_count)
         write_back(g, v);
     if (g->vectors[v].next == NEVER)
@@ -411,12 +401,23 @@ static void compute_strip(codegen *g, int32_t first, int32_t limit)
     end_strip(g);
 }
 
+/* Lanes at a time: as many of the largest that are computed with as a vector holds. */
+static int widest(const codegen *g, int32_t first, int32_t limit)
+{
+    size_t size = 4;
+    for (int32_t i = first; i < limit; i++) {
+        const qb_instruction *instruction = &g->kernel->instructions[i];
+        if (instruction->dtype == QB_FLOAT64 || instruction->dtype == QB_BOOL)
+            size = 8; /* a mask may be as wide */
+    }
+    return g->x->widest / (int)size;
+}
+
 static void compute_segment(codegen *g, int32_t first, int32_t limit)
 {
-    int64_t count = g->kernel->count;
     g->lane = 0;
-    for (g->width = 4; g->width > 0; g->width /= 2) {
-        int64_t strips = (count - g->lane) / g->width;
+    for (g->width = widest(g, first, limit); g->width > 0; g->width /= 2) {
+        int64_t strips = (g->count - g->lane) / g->width;
         g->is_loop = strips > 1;
         if (g->is_loop) { /* only the first time: at most one strip is left after it */
             qb_x86_set(g->x, QB_R13, 0);
@@ -444,7 +445,7 @@ static void begin_call(codegen *g)
 static void call_kernel(codegen *g, const qb_instruction *i)
 {
     begin_call(g);
-    qb_x86_set(g->x, QB_RDI, (uint64_t)g->kernel->count);
+    qb_x86_set(g->x, QB_RDI, (uint64_t)g->count);
     address_of(g, QB_RSI, &g->places[i->result]);
     address_of(g, QB_RDX, &g->places[i->operand[0]]);
     address_of(g, QB_RCX, &g->places[i->operand[1]]);
@@ -461,7 +462,7 @@ static void fill(codegen *g, const qb_load *load)
         address_of(g, QB_RSI, &memory);
         address_of(g, QB_RDX, &g->places[load->target]);
         qb_x86_set(g->x, QB_RCX, 0);
-        qb_x86_set(g->x, QB_R8, (uint64_t)g->kernel->count);
+        qb_x86_set(g->x, QB_R8, (uint64_t)g->count);
         qb_x86_call(g->x, (function)qb_load_gather);
     } else if (load->kind == QB_LOAD_SPLAT && !g->places[load->target].is_splat) {
         size_t size = qb_dtype_size(load->dtype);
@@ -469,7 +470,7 @@ static void fill(codegen *g, const qb_load *load)
         qb_x86_set(g->x, QB_RDI, size); /* qb_load_spread(size, element, target, count) */
         address_of(g, QB_RSI, &memory);
         address_of(g, QB_RDX, &g->places[load->target]);
-        qb_x86_set(g->x, QB_RCX, (uint64_t)g->kernel->count);
+        qb_x86_set(g->x, QB_RCX, (uint64_t)g->count);
         qb_x86_call(g->x, (function)qb_load_spread);
     }
 }
@@ -519,16 +520,26 @@ static bool reaches_memory(const qb_code_layout *layout, const qb_kernel *kernel
     return all;
 }
 
-bool qb_code_suits(const qb_code_layout *layout, const qb_kernel *kernel)
+static bool has_work(const qb_kernel *kernel)
 {
     enum { LEAST = 2, MOST = 4096 };
-    bool one_block = kernel->chunk_count == 1 && kernel->count <= kernel->lanes && kernel->count > 0 &&
+    int32_t arithmetic = 0;
+    for (int32_t i = 0; i < kernel->instruction_count; i++)
+        arithmetic += is_arithmetic(&kernel->instructions[i]);
+    return kernel->count > 0 && arithmetic >= LEAST && kernel->instruction_count <= MOST;
+}
+
+bool qb_code_suits_whole(const qb_code_layout *layout, const qb_kernel *kernel)
+{
+    bool one_block = kernel->chunk_count == 1 && kernel->count <= kernel->lanes &&
                      (kernel->traversal == QB_TRAVERSE_LINEAR || kernel->traversal == QB_TRAVERSE_SHORT ||
                       kernel->traversal == QB_TRAVERSE_ROWS);
-    int32_t arithmetic = 0;
-    for (int32_t i = 0; one_block && i < kernel->instruction_count; i++)
-        arithmetic += is_arithmetic(&kernel->instructions[i]);
-    return arithmetic >= LEAST && kernel->instruction_count <= MOST && reaches_memory(layout, kernel);
+    return one_block && has_work(kernel) && reaches_memory(layout, kernel);
+}
+
+bool qb_code_suits_block(const qb_kernel *kernel)
+{
+    return has_work(kernel) && kernel->count >= kernel->lanes;
 }
 
 /* Who reads each operand and result next; what a reduction reads is needed after the last instruction. */
@@ -550,13 +561,9 @@ static void find_next_uses(codegen *g, int32_t *next_use)
     }
 }
 
-static void generate(codegen *g)
+static void instructions(codegen *g)
 {
     const qb_kernel *kernel = g->kernel;
-    qb_x86_align(g->x);
-    qb_x86_enter(g->x);
-    for (int32_t i = 0; i < kernel->once_count + kernel->gather_count; i++)
-        fill(g, &kernel->loads[i]);
     for (int32_t i = 0; i < kernel->instruction_count;) {
         int32_t first = i;
         while (i < kernel->instruction_count && is_arithmetic(&kernel->instructions[i]))
@@ -566,15 +573,29 @@ static void generate(codegen *g)
         else
             call_kernel(g, &kernel->instructions[i++]);
     }
-    for (int32_t i = 0; i < kernel->reduction_count; i++)
+}
+
+static void generate(codegen *g)
+{
+    const qb_kernel *kernel = g->kernel;
+    find_called(g);
+    if (g->layout)
+        find_places(g);
+    else
+        find_places_in_table(g);
+    qb_x86_enter(g->x);
+    for (int32_t i = 0; g->layout && i < kernel->once_count + kernel->gather_count; i++)
+        fill(g, &kernel->loads[i]);
+    instructions(g);
+    for (int32_t i = 0; g->layout && i < kernel->reduction_count; i++)
         reduce(g, &kernel->reductions[i]);
     qb_x86_leave(g->x, g->uses_wide);
 }
 
-qb_status qb_code_kernel(qb_x86 *x, const qb_code_layout *layout, const qb_kernel *kernel)
+static qb_status generate_with(codegen g)
 {
+    const qb_kernel *kernel = g.kernel;
     size_t registers = (size_t)kernel->register_count;
-    codegen g = {.x = x, .layout = layout, .kernel = kernel};
     g.places = qb_allocate_zeroed(registers, sizeof *g.places);
     g.is_called = qb_allocate_zeroed(registers, sizeof *g.is_called);
     g.held_in = qb_allocate(registers * sizeof *g.held_in);
@@ -586,13 +607,21 @@ qb_status qb_code_kernel(qb_x86 *x, const qb_code_layout *layout, const qb_kerne
             g.held_in[r] = NONE;
         for (int v = 0; v < VALUE_REGISTERS; v++)
             g.vectors[v] = (vector){.holds = NONE, .next = NEVER};
-        find_called(&g);
-        find_places(&g);
         generate(&g);
     }
     qb_free(g.places);
     qb_free(g.is_called);
     qb_free(g.held_in);
     qb_free(g.next);
-    return ready && !x->failed ? QB_OK : qb_fail_memory();
+    return ready && !g.x->failed ? QB_OK : qb_fail_memory();
+}
+
+qb_status qb_code_whole(qb_x86 *x, const qb_code_layout *layout, const qb_kernel *kernel)
+{
+    return generate_with((codegen){.x = x, .layout = layout, .kernel = kernel, .count = kernel->count});
+}
+
+qb_status qb_code_block(qb_x86 *x, const qb_kernel *kernel)
+{
+    return generate_with((codegen){.x = x, .kernel = kernel, .count = kernel->lanes});
 }

@@ -1,5 +1,6 @@
 /* An assembler for the few x86-64 instructions that kernels need (Intel 64 and IA-32 Architectures Software Developer's
- * Manual, volume 2): moves, calls, one loop, and AVX arithmetic on 1, 2 or 4 lanes.
+ * Manual, volume 2): moves, calls, one loop, and arithmetic on vectors of up to 32 bytes (AVX2) or
+ * 64 (AVX-512).
  *
  * Bytes are collected in memory that grows; when there is none left, `failed` stays set and nothing more is written.
  * Constants wait in a pool that qb_x86_finish puts behind the code. */
@@ -33,6 +34,7 @@ typedef struct qb_x86 {
     qb_x86_fixup *fixups;
     int32_t fixup_count, fixup_capacity;
     bool failed;
+    int widest; /* bytes of the widest vector: 32, or 64 where there is AVX-512 (F, VL, BW and DQ) */
 } qb_x86;
 
 /* Memory: at the register `base`, which is RAX or RBX, plus `displacement`, plus `scale` times R13 where that is not 0;
@@ -44,7 +46,8 @@ typedef struct qb_x86_memory {
     int32_t constant; /* -1: none */
 } qb_x86_memory;
 
-/* The lanes that an instruction works on: 1, 2 or 4 of float32 or float64. */
+/* The lanes that an instruction works on: 1, 2, 4 ... of float32 or float64, as many as a vector holds. Where they fill
+ * less than 16 bytes, the other lanes of the vector hold anything. */
 typedef struct qb_x86_lanes {
     qb_dtype dtype;
     int width;
@@ -94,23 +97,30 @@ void qb_x86_call(qb_x86 *x, void (*function)(void));                     /* thro
 int32_t qb_x86_begin_loop(qb_x86 *x);                                    /* where it jumps to */
 void qb_x86_end_loop(qb_x86 *x, int32_t begin, int step, int64_t limit); /* R13 += step, again while R13 < limit */
 
-/* ---- Vector registers 0 to 15 */
+/* ---- Vector registers 0 to 15, of which QB_X86_SPARE and those that follow may be lost by what takes several
+ * instructions. */
+
+enum { QB_X86_SPARE = 13 };
 
 void qb_x86_load(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from);
 void qb_x86_store(qb_x86 *x, qb_x86_lanes lanes, int from, qb_x86_memory to);
 void qb_x86_broadcast(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from); /* one element to all lanes */
 void qb_x86_move(qb_x86 *x, qb_x86_lanes lanes, int to, int from);
+void qb_x86_zero(qb_x86 *x, int to);
 void qb_x86_arithmetic(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, int b);
+/* a op b, or 0 where a is 0, or, if so wanted, b; loses the spare registers. */
+void qb_x86_strong(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, bool tests_b, int result, int a, int b);
+/* a MAX or MIN b, or a where that is a NaN; loses the spare registers. */
+void qb_x86_extremum(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, int b);
+
+/* Masks: all bits of a lane, or none. From memory and to memory: bytes that are 1 or 0; this and selecting lose the
+ * spare registers, and RCX. */
+
 void qb_x86_compare(qb_x86 *x, qb_x86_lanes lanes, qb_x86_comparison comparison, int result, int a, int b);
-
-/* Masks: the sign bit of each lane says whether it is set; a comparison sets all bits alike. */
-
-void qb_x86_blend(qb_x86 *x, qb_x86_lanes lanes, int result, int mask, int if_set, int if_clear);
-/* From and to bytes that are 0 or 1; RCX is lost. */
+void qb_x86_select(qb_x86 *x, qb_x86_lanes lanes, int result, int mask, int if_set, int if_clear);
+void qb_x86_set_all(qb_x86 *x, qb_x86_lanes lanes, int to);
 void qb_x86_load_mask(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from);
+void qb_x86_broadcast_mask(qb_x86 *x, qb_x86_lanes lanes, int to, qb_x86_memory from);
 void qb_x86_store_mask(qb_x86 *x, qb_x86_lanes lanes, int from, qb_x86_memory to);
-/* The first lane's to all. */
-void qb_x86_spread(qb_x86 *x, qb_x86_lanes lanes, int mask);
-void qb_x86_set_all(qb_x86 *x, qb_x86_lanes lanes, int to); /* all bits */
 
 #endif

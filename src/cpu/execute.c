@@ -59,6 +59,10 @@ static void compute_block(const run *r, int64_t first, int64_t count)
     const qb_load *load = kernel->loads + kernel->once_count;
     for (int i = 0; i < kernel->gather_count; i++, load++)
         qb_load_gather(load, r->slots[load->slot], registers[load->target], first, count);
+    if (kernel->block && count == kernel->lanes) {
+        kernel->block(registers);
+        return;
+    }
     const qb_instruction *end = kernel->instructions + kernel->instruction_count;
     for (const qb_instruction *i = kernel->instructions; i < end; i++)
         i->kernel((size_t)count, registers[i->result], registers[i->operand[0]], registers[i->operand[1]],
@@ -440,6 +444,10 @@ static void run_job(void *data, int64_t chunk, int worker)
 void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers, int64_t register_stride,
                    char *partials)
 {
+    if (kernel->whole) {
+        kernel->whole(slots);
+        return;
+    }
     run r = {kernel, slots, registers};
     if (kernel->count == 0) {
         for (int i = 0; i < kernel->reduction_count; i++) {

@@ -447,7 +447,7 @@ static void finish_bindings(emitter *e, qb_binding *bindings, qb_store *stores)
     }
 }
 
-static qb_status finish_kernel(emitter *e, const qb_kernel **out)
+static qb_status finish_kernel(emitter *e, qb_kernel **out)
 {
     qb_plan *plan = e->plan;
     qb_kernel *kernel = &e->kernel;
@@ -510,7 +510,7 @@ static double lane_nanoseconds(const emitter *e, const qb_unit *unit)
     return time;
 }
 
-static qb_status emit_kernel(emitter *e, const qb_unit *unit, const qb_kernel **out)
+static qb_status emit_kernel(emitter *e, const qb_unit *unit, qb_kernel **out)
 {
     qb_plan *plan = e->plan;
     const qb_plan_value *first = &plan->values[plan->members[unit->first]];

@@ -102,6 +102,9 @@ typedef struct qb_binding {
     int64_t size;   /* bytes of an element */
 } qb_binding;
 
+/* Machine code (codegen/codegen.h), called with addresses. */
+typedef void (*qb_code)(char *const *addresses);
+
 typedef struct qb_kernel {
     int64_t count;
     int64_t outer, extent, inner;
@@ -126,6 +129,8 @@ typedef struct qb_kernel {
     int64_t partial_stride; /* bytes between partial results of chunks; 0: chunks write results */
     int32_t fixed_count;    /* bindings[0 .. fixed_count-1] are the same in every run: set with the frame */
     const qb_binding *bindings;
+    qb_code whole; /* all that the kernel does, given the slots; NULL: interpreted */
+    qb_code block; /* the instructions for a full block, given the registers; NULL: interpreted */
 } qb_kernel;
 
 #endif

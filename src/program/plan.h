@@ -72,14 +72,10 @@ typedef struct qb_call_step {
     const qb_type *types;          /* operands, then results */
 } qb_call_step;
 
-/* Machine code of a kernel, called with the frame's addresses of slots (codegen/codegen.h). */
-typedef void (*qb_code)(char *const *slots);
-
 typedef struct qb_step {
     qb_step_kind kind;
-    qb_code code; /* KERNEL: does all of it; NULL: the interpreter does */
     union {
-        const qb_kernel *kernel;
+        qb_kernel *kernel;
         const qb_product *dot;
         const qb_call_step *call;
         const struct qb_region *region;

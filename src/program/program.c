@@ -378,10 +378,7 @@ static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_st
     for (const qb_step *step = program->steps; step < end; step++) {
         switch (step->kind) {
         case QB_STEP_KERNEL:
-            if (step->code)
-                step->code(frame->slots);
-            else
-                qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
+            qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
                           program->register_count, frame->partials);
             break;
         case QB_STEP_DOT: qb_product_run(step->dot, frame->slots); break;

@@ -62,11 +62,11 @@ static void add_load(qb_text *text, const qb_program *program, const qb_load *lo
     qb_text_add(text, " : %s\n", qb_dtype_name(load->dtype));
 }
 
-static void add_kernel(qb_text *text, const qb_program *program, const qb_kernel *kernel, bool is_code)
+static void add_kernel(qb_text *text, const qb_program *program, const qb_kernel *kernel)
 {
     static const char *const traversals[] = {"linear", "short", "rows", "long rows", "columns", "wide columns"};
     qb_text_add(text, "kernel of %lld lanes, blocks of %d, %s%s\n", (long long)kernel->count, (int)kernel->lanes,
-                traversals[kernel->traversal], is_code ? ", machine code" : "");
+                traversals[kernel->traversal], kernel->whole || kernel->block ? ", machine code" : "");
     for (int i = 0; i < kernel->load_count; i++)
         add_load(text, program, &kernel->loads[i]);
     for (int i = 0; i < kernel->instruction_count; i++) {
@@ -168,7 +168,7 @@ static void add_program(qb_text *text, const qb_program *program)
         const qb_step *step = &program->steps[i];
         qb_text_add(text, "%3d: ", (int)i);
         switch (step->kind) {
-        case QB_STEP_KERNEL: add_kernel(text, program, step->kernel, step->code != NULL); break;
+        case QB_STEP_KERNEL: add_kernel(text, program, step->kernel); break;
         case QB_STEP_DOT: add_dot(text, program, step->dot); break;
         case QB_STEP_CALL: add_call(text, program, step->call); break;
         case QB_STEP_REGION: add_region(text, program, step->region); break;
