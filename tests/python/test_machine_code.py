@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-
 import quabla as qb
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, 1e-310, -3e300, 2.0, 1e-40]
