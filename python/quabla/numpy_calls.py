@@ -79,7 +79,7 @@ def _binary_operator(name, left, right):
 def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
     name = ufunc.__name__
     if name in ("equal", "not_equal") and method == "__call__" and not kwargs:
-        return name == "not_equal"  # for ==, which compares identity
+        return (inputs[0] is inputs[1]) == (name == "equal")  # for == and !=, which compare identity
     if method == "__call__" and not kwargs and name in _OPERATORS:
         return _binary_operator(name, *inputs)
     if kwargs.get("out"):
