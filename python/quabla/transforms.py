@@ -213,7 +213,7 @@ def grad(fun, argnums=0, has_aux=False):
         ValueError: the result is not a scalar, or argnums does not fit the call.
 
     Reverse mode, at the cost of a few evaluations of fun whatever the number of inputs. Where the one selected leaf is
-    a scalar, the mode that takes fewer operations: forward, unless reverse takes less than two thirds of them. The
+    a scalar, the mode that takes fewer operations: forward, unless reverse takes less than 60 % of them. The
     first lines of jit(grad(fun)).lower(...).as_text() say which.
     """
     return _gradient(fun, argnums, has_aux, "grad", False)

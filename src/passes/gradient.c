@@ -4,12 +4,12 @@
  * map and its transpose take as many multiplications (only those by a known 1 fall away, which are near the input in
  * forward mode, near the result in reverse mode). But nested derivatives in forward mode share their streams, and reverse mode in
  * any of them ends that: a second derivative then takes four products for each of the function, instead of three. So forward
- * mode is the rule, and reverse mode has to take under two thirds of its operations. Then no nested derivative has been found
- * to get dearer by it (docs/design/derivatives.md). That happens where the result sums up arrays that are much larger than those
- * they are made of, such as an outer product.
+ * mode is the rule, and reverse mode has to take under 60 % of its operations, so that the derivatives outside, which nobody
+ * knows here, hardly ever get dearer by it (docs/design/derivatives.md has counts). That happens where the result sums up arrays that
+ * are much larger than those they are made of, such as an outer product.
  *
- * Making both to compare them would double the time for every first call, so reverse mode is tried only where the work next
- * to the result, which is all that it could save, is large enough. What a note of the graph says of this is for people. */
+ * Making and counting both adds half to the time that a gradient takes to stage, so reverse mode is tried only where the work next
+ * to the result, which is all that it could save, is large enough. A note of the graph tells people of the choice. */
 #include "passes/gradient.h"
 
 #include "base/allocate.h"
@@ -18,7 +18,7 @@
 #include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
-static const double margin = 2.0 / 3.0;
+static const double margin = 0.6;
 static const double worthwhile = 100; /* operations; a function of fewer has no arrays that could grow */
 
 /* ---- What reverse mode could save */
@@ -149,7 +149,7 @@ static qb_status by_scalar(const qb_graph *graph, const char *what, int wrt, qb_
         chosen = forward;
     if (status == QB_OK && !reverse)
         qb_text_add(note, "%s: forward mode (%s)", what,
-                    promising ? "there is no reverse mode of it" : "reverse mode could not save a third");
+                    promising ? "there is no reverse mode of it" : "reverse mode could not save 40 %");
     if (status == QB_OK)
         *out = qb_graph_retain(chosen);
     qb_graph_release(forward);

@@ -6,7 +6,7 @@ import quabla as qb
 
 SCALAR = qb.ShapeDtype(())
 RNG = np.random.default_rng(5)
-V, W, M = RNG.normal(size=40), RNG.normal(size=40), RNG.normal(size=(40, 40))
+V, W, M = RNG.normal(size=64), RNG.normal(size=64), RNG.normal(size=(64, 64))
 
 
 def outer_sum(x):
@@ -49,7 +49,7 @@ def notes(fun, *args):
 
 def test_a_sum_of_an_outer_product_is_differentiated_in_reverse():
     grad = qb.grad(outer_sum)
-    assert flops(grad) == flops(reverse(outer_sum)) < 2 / 3 * flops(forward(outer_sum))
+    assert flops(grad) == flops(reverse(outer_sum)) < 0.6 * flops(forward(outer_sum))
     x = 0.7
     exact = np.cos(x * V) @ np.outer(V, np.cos(x * W)).sum(1) - np.sin(x * W) @ np.outer(W, np.sin(x * V)).sum(1)
     np.testing.assert_allclose(grad(x).item(), exact, rtol=1e-13)
@@ -69,6 +69,53 @@ def test_the_choice_makes_no_higher_derivative_dearer(fun):
         nested, forwards = qb.grad(nested), forward(forwards)
         assert flops(nested) <= flops(forwards)
         np.testing.assert_allclose(nested(0.3).item(), forwards(0.3).item(), rtol=1e-11)
+
+
+def random_program(seed):
+    """A scalar function of a scalar, through vectors, outer products and products of matrices."""
+    choose = np.random.default_rng(seed)
+    size = int(choose.choice([4, 16, 32]))
+    v, m = choose.normal(size=size), choose.normal(size=(size, size))
+    steps = [(choose.integers(7), choose.random(3)) for _ in range(choose.integers(3, 9))]
+    square = choose.random() < 0.3
+
+    def fun(x):
+        vectors, matrices = [qb.sin(x * v)], [qb.outer(qb.cos(x * v), v)]
+        for kind, (i, j, k) in steps:
+            a, b = vectors[int(i * len(vectors))], vectors[int(j * len(vectors))]
+            p, q = matrices[int(i * len(matrices))], matrices[int(k * len(matrices))]
+            match kind:
+                case 0:
+                    vectors.append(qb.tanh(a) if k < 0.5 else a / (2.0 + b * b))
+                case 1:
+                    vectors.append(a * b if k < 0.5 else a + b * v)
+                case 2:
+                    matrices.append(qb.outer(a, b))
+                case 3:
+                    matrices.append(p * q if j < 0.5 else qb.sin(p))
+                case 4:
+                    matrices.append(p @ q if j < 0.5 else m * p)
+                case 5:
+                    vectors.append(p @ b if k < 0.5 else m @ a)
+                case 6:
+                    vectors.append(qb.sum(p, axis=int(2 * j)))
+        parts = [vectors[-1], *matrices[-2:]]
+        return sum(qb.sum(part * part if square else part) for part in parts)
+
+    return fun
+
+
+def test_the_choice_makes_no_derivative_of_random_programs_dearer():
+    reversed_ = 0
+    for seed in range(300):
+        fun = random_program(seed)
+        nested, forwards = fun, fun
+        for order in range(3):
+            nested, forwards = qb.grad(nested), forward(forwards)
+            taken, least = flops(nested), flops(forwards)
+            assert taken <= least, (seed, order)
+            reversed_ += order == 0 and taken < least
+    assert reversed_ >= 3  # some are cheaper in reverse
 
 
 def test_float32_stays_float32_in_either_mode():
@@ -141,7 +188,7 @@ def test_the_text_names_the_mode_and_what_both_cost():
         f"gradient of weighted_outer_sum: forward mode, {flops(forward(weighted_outer_sum))} operations "
         f"(reverse mode {flops(reverse(weighted_outer_sum))})"
     )
-    assert notes(qb.grad(layers)) == ["gradient of layers: forward mode (reverse mode could not save a third)"]
+    assert notes(qb.grad(layers)) == ["gradient of layers: forward mode (reverse mode could not save 40 %)"]
     assert notes(qb.grad(lambda x: qb.sum(qb.sin(x))), qb.ShapeDtype((3,))) == ["gradient of <lambda>: reverse mode"]
 
 
@@ -194,4 +241,4 @@ def test_a_name_that_cannot_be_written_is_left_out():
         return x * x
 
     f.__name__ = "two\nlines"
-    assert notes(qb.grad(f)) == ["gradient of function: forward mode (reverse mode could not save a third)"]
+    assert notes(qb.grad(f)) == ["gradient of function: forward mode (reverse mode could not save 40 %)"]
