@@ -84,7 +84,19 @@ static PyObject *record_print(PyObject *module, PyObject *args)
     return valid ? Py_NewRef(Py_None) : NULL;
 }
 
+static PyObject *note(PyObject *module, PyObject *text)
+{
+    qbpy_state *state = qbpy_state_of(module);
+    qbpy_trace *trace = qbpy_current_trace();
+    const char *line = PyUnicode_AsUTF8(text);
+    if (!line)
+        return NULL;
+    qb_status status = trace ? qb_graph_note(trace->graph, line) : QB_OK;
+    return status == QB_OK ? Py_NewRef(Py_None) : qbpy_raise(state, status);
+}
+
 static PyMethodDef functions[] = {
+    {"note", note, METH_O, "note(text)\n--\n\nA line for the text of the program that is being traced."},
     {"set_debug_nans", set_debug_nans, METH_O,
      "set_debug_nans(value)\n--\n\nWhether a result that is not finite is an error on this thread; returns what it "
      "was."},

@@ -6,6 +6,7 @@
 
 #include "quabla_config.h"
 
+#include "passes/gradient.h"
 #include "passes/pipeline.h"
 #include "transforms/transforms.h"
 
@@ -324,9 +325,21 @@ static PyObject *derive(PyObject *self, PyObject *wrt, derivative transform)
     return status == QB_OK ? qbpy_graph_wrap(state, out, NULL) : qbpy_raise(state, status);
 }
 
-static PyObject *graph_gradient(PyObject *self, PyObject *wrt)
+static PyObject *graph_gradient(PyObject *self, PyObject *args)
 {
-    return derive(self, wrt, qb_graph_gradient);
+    qbpy_state *state = qbpy_state_of_object(self);
+    PyObject *wrt;
+    const char *what = "gradient";
+    int count;
+    if (!PyArg_ParseTuple(args, "O|s", &wrt, &what))
+        return NULL;
+    int *indices = int_list(wrt, &count);
+    if (!indices)
+        return NULL;
+    qb_graph *out;
+    qb_status status = qb_choose_gradient(graph_of(self), what, count, indices, &out);
+    PyMem_Free(indices);
+    return status == QB_OK ? qbpy_graph_wrap(state, out, NULL) : qbpy_raise(state, status);
 }
 
 static PyObject *graph_jvp(PyObject *self, PyObject *wrt)
@@ -385,28 +398,29 @@ static PyObject *take_text(qbpy_state *state, qb_status status, char *text)
     return result;
 }
 
-PyDoc_STRVAR(
-    text_doc,
-    "text(optimized=True, source=False)\n--\n\nThe canonical text, after the passes or as traced; with the line of\n"
-    "the user's program that each node comes from.");
+PyDoc_STRVAR(text_doc,
+             "text(optimized=True, source=False, notes=False)\n--\n\nThe canonical text, after the passes or as "
+             "traced; with the line "
+             "of\nthe user's program that each node comes from, and with the notes of how the graph came to be.");
 
 static PyObject *graph_text(PyObject *self, PyObject *args)
 {
     qbpy_state *state = qbpy_state_of_object(self);
-    int optimized = 1, source = 0;
+    int optimized = 1, source = 0, notes = 0;
     char *text = NULL;
-    if (!PyArg_ParseTuple(args, "|pp", &optimized, &source))
+    if (!PyArg_ParseTuple(args, "|ppp", &optimized, &source, &notes))
         return NULL;
+    qb_text_options options = {.notes = notes, .sources = source};
     qb_status status;
     if (!optimized) {
-        status = qb_graph_write(graph_of(self), source, &text);
+        status = qb_graph_write(graph_of(self), options, &text);
         return take_text(state, status, text);
     }
     qb_graph *simple;
     status = qb_optimize(graph_of(self), &simple);
     if (status != QB_OK)
         return qbpy_raise(state, status);
-    status = qb_graph_write(simple, source, &text);
+    status = qb_graph_write(simple, options, &text);
     qb_graph_release(simple);
     return take_text(state, status, text);
 }
@@ -478,8 +492,9 @@ static PyMethodDef graph_methods[] = {
     {"apply_vmap", graph_apply_vmap, METH_VARARGS, apply_vmap_doc},
     {"apply_taylor", graph_apply_taylor, METH_VARARGS, apply_taylor_doc},
     {"apply_laplacian", graph_apply_laplacian, METH_VARARGS, apply_laplacian_doc},
-    {"gradient", graph_gradient, METH_O,
-     "gradient(wrt)\n--\n\nThe graph of the outputs, then the gradients of output 0."},
+    {"gradient", graph_gradient, METH_VARARGS,
+     "gradient(wrt, what='gradient')\n--\n\nThe graph of the outputs, then the gradients of output 0, with a note of "
+     "its mode that begins with `what`."},
     {"jvp", graph_jvp, METH_O, "jvp(wrt)\n--\n\nThe graph with tangents: see qb_graph_jvp."},
     {"linearize", graph_linearize, METH_O, "linearize(wrt)\n--\n\nAs jvp, such that it can be split at the tangents."},
     {"vjp", graph_vjp, METH_O, "vjp(wrt)\n--\n\nThe graph with cotangents: see qb_graph_vjp."},

@@ -38,10 +38,13 @@ class Lowered:
     def as_text(self, source=False):
         """The program after dead-code elimination, folding and merging of equal nodes: one line a node.
 
+        Before it, a line "# ..." for each derivative, with the mode in which it was made: in operations of what was
+        differentiated, so of one example under vmap.
+
         Inputs are named by path. With source, each line ends in the line of the user's program that the operation, or
         the one that it is the derivative of, was written on.
         """
-        return self.program.text(True, source)
+        return self.program.text(True, source, True)
 
     def cost(self):
         """Cost(flops, bytes, peak_bytes) of the compiled program; nothing is executed."""

@@ -110,7 +110,7 @@ def sparse_jacobian(fun, argnums=0):
 
 def _sparse_hessian_impl(fun, args, kwargs, *, argnums):
     staged, inputs, j = _one_array(fun, args, kwargs, argnums, "sparse_hessian")
-    gradient = gradient_of(staged, (j,), "sparse_hessian")
+    gradient = gradient_of(fun, staged, (j,), "sparse_hessian")
     plan = staged.derive(("sparse hessian", j), lambda: _core.compress(gradient, j, 1, True))
     graph = staged.derive(("hessian", j), lambda: gradient.jvp((j,)))
     x = inputs[j]

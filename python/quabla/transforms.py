@@ -140,7 +140,7 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
             f"of the parts; "
             "has_aux=True for values beside it), or use jacobian or vjp"
         )
-    graph = gradient_of(staged, chosen.wrt, name)
+    graph = gradient_of(fun, staged, chosen.wrt, name)
     outputs = graph.apply(chosen.inputs() + staged.captures)
     value, rest = outputs[0], outputs[1:]
     aux_count = staged.aux_tree.num_leaves if has_aux else 0
@@ -154,10 +154,24 @@ def _value_and_grad_impl(fun, args, kwargs, *, argnums, has_aux, name, with_valu
 LEAF = _core.tree_structure(0)
 
 
-def gradient_of(staged, wrt, name):
+def _written(fun):
+    """How a person writes the function, as in "grad(loss)"."""
+    if isinstance(fun, Transform) and isinstance(fun.impl, functools.partial):
+        transform = fun.impl.keywords.get("name") or fun.impl.func.__name__.removeprefix("_").removesuffix("_impl")
+        return f"{transform}({_written(fun.__wrapped__)})"
+    name = getattr(fun, "__name__", None)
+    return name if isinstance(name, str) and name.isprintable() else type(fun).__name__
+
+
+def described(what, fun):
+    """What a note in the text of a program says of a derivative: "gradient of loss"."""
+    return f"{what} of {_written(fun)}"
+
+
+def gradient_of(fun, staged, wrt, name):
     """The graph of the results, then the gradients of the first. Errors speak of the transform that the user called."""
     try:
-        return staged.derive(("gradient", wrt), lambda: staged.graph.gradient(wrt))
+        return staged.derive(("gradient", wrt), lambda: staged.graph.gradient(wrt, described("gradient", fun)))
     except ValueError as error:
         raise type(error)(str(error).replace("grad requires", f"{name} requires", 1)) from None
 
@@ -198,9 +212,9 @@ def grad(fun, argnums=0, has_aux=False):
     Raises:
         ValueError: the result is not a scalar, or argnums does not fit the call.
 
-    Reverse mode, at the cost of a few evaluations of fun whatever the number of inputs; forward mode where the one
-    selected
-    leaf is a scalar.
+    Reverse mode, at the cost of a few evaluations of fun whatever the number of inputs. Where the one selected leaf is
+    a scalar, the mode that takes fewer operations: forward, unless reverse takes less than 60 % of them. The
+    first lines of jit(grad(fun)).lower(...).as_text() say which.
     """
     return _gradient(fun, argnums, has_aux, "grad", False)
 
@@ -441,9 +455,13 @@ def _jacobian_impl(fun, args, kwargs, *, argnums, mode, name):
     outputs = [i for i, kind in enumerate(kinds) if kind == "f"]
     if not outputs:
         raise ValueError(f"{name}: the function has no floating result to differentiate")
+    rows = sum(math.prod(staged.graph.outputs[i][0]) for i in outputs)
+    columns = sum(inputs[j].size for j in chosen.wrt)
     if mode is None:
-        rows = sum(math.prod(staged.graph.outputs[i][0]) for i in outputs)
-        mode = _rows if staged.graph.reverse_only or rows < sum(inputs[j].size for j in chosen.wrt) else _columns
+        mode = _rows if staged.graph.reverse_only or rows < columns else _columns
+    taken = "reverse mode, by rows" if mode is _rows else "forward mode, by columns"
+    what = described("hessian", fun.__wrapped__) if name == "hessian" else described("jacobian", fun)
+    _core.note(f"{what}: {taken} (it is {rows} x {columns})")
     blocks = mode(staged, inputs, chosen.wrt, outputs)
     by_output = []
     for i in range(len(kinds)):

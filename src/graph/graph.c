@@ -47,6 +47,7 @@ void qb_graph_release(qb_graph *graph)
     qb_free(graph->input_names);
     qb_free(graph->outputs);
     qb_free(graph->buckets);
+    qb_free(graph->notes);
     qb_arena_free(&graph->arena);
     qb_free(graph);
 }

@@ -95,6 +95,12 @@ typedef struct qb_value_info {
     int32_t rank;
 } qb_value_info;
 
+/* A line about how the graph came to be (note.c). */
+typedef struct qb_note {
+    const char *text;
+    uint32_t hash;
+} qb_note;
+
 struct qb_graph {
     _Atomic int64_t references;
     qb_arena arena; /* shapes, attributes, names */
@@ -105,11 +111,13 @@ struct qb_graph {
     const char **input_names;
     qb_value *outputs;
     int32_t *buckets; /* hash table of nodes: a power of two */
+    qb_note *notes;   /* each text once */
     int32_t node_count, node_capacity;
     int32_t value_count, value_capacity;
     int32_t operand_count, operand_capacity;
     int32_t input_count, input_capacity, name_capacity;
     int32_t output_count, output_capacity;
+    int32_t note_count, note_capacity;
     int32_t bucket_count;
     bool has_effects; /* a node of it, or of a graph in it, is an effect */
     int32_t source;   /* of the nodes that are made now */
@@ -191,8 +199,20 @@ qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed
 
 /* Whether a node of the graph runs graphs of its own. */
 bool qb_has_regions(const qb_graph *graph);
-/* The canonical text; with `sources`, the line that each node comes from behind it. */
-qb_status qb_graph_write(const qb_graph *graph, bool sources, char **out);
+
+/* Notes say how the graph came to be, and go where its nodes are copied to; an equal one is not added again. Only the text
+ * shows them. */
+qb_status qb_graph_note(qb_graph *graph, const char *text);
+qb_status qb_graph_copy_notes(const qb_graph *source, qb_graph *target);
+
+/* What the text tells beside the nodes. */
+typedef struct qb_text_options {
+    bool notes;   /* first, a line each */
+    bool sources; /* behind each node, the line of the user's program that it comes from */
+} qb_text_options;
+
+/* The canonical text, which with notes tells equal graphs apart that were made in different ways. */
+qb_status qb_graph_write(const qb_graph *graph, qb_text_options options, char **out);
 
 /* Checks every invariant; QB_ERROR_INTERNAL with the node named. */
 qb_status qb_verify(const qb_graph *graph);

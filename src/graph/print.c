@@ -7,7 +7,8 @@
  * with values renumbered in order of appearance, so that equal graphs have equal texts. Dead nodes are not printed;
  * inputs always are. Attributes whose name begins with a dot only repeat the type of the result, and are left out. The
  * graphs of a node (the body of a loop, the branches of a switch) follow its line, indented, with numbers of their own.
- * With sources, a node known to come from a line of the user's program ends in "  # file:line". */
+ * With notes, each graph begins with a line "# ..." for each of its notes (note.c). With sources, a node known to come
+ * from a line of the user's program ends in "  # file:line". */
 #include "base/allocate.h"
 #include "base/source.h"
 #include "base/text.h"
@@ -62,7 +63,7 @@ static void print_attribute(qb_text *text, const char *name, const qb_attribute 
     }
 }
 
-static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int indent);
+static void print_graph(qb_text *text, const qb_graph *graph, qb_text_options options, int indent);
 
 static void print_indent(qb_text *text, int indent)
 {
@@ -70,28 +71,28 @@ static void print_indent(qb_text *text, int indent)
         qb_text_add(text, "  ");
 }
 
-static void print_subgraph(qb_text *text, const char *name, const qb_graph *graph, bool sources, int indent)
+static void print_subgraph(qb_text *text, const char *name, const qb_graph *graph, qb_text_options options, int indent)
 {
     if (!graph)
         return;
     print_indent(text, indent);
     qb_text_add(text, "%s:\n", name);
-    print_graph(text, graph, sources, indent + 1);
+    print_graph(text, graph, options, indent + 1);
 }
 
-static void print_subgraphs(qb_text *text, const qb_node *node, bool sources, int indent)
+static void print_subgraphs(qb_text *text, const qb_node *node, qb_text_options options, int indent)
 {
     for (int i = 0; i < node->op->attribute_count; i++) {
         const qb_attribute *attribute = &node->attributes[i];
         if (attribute->kind == QB_ATTRIBUTE_GRAPH)
-            print_subgraph(text, node->op->attribute_name[i], attribute->graph, sources, indent);
+            print_subgraph(text, node->op->attribute_name[i], attribute->graph, options, indent);
         for (int k = 0; attribute->kind == QB_ATTRIBUTE_GRAPHS && k < attribute->count; k++)
-            print_subgraph(text, node->op->attribute_name[i], attribute->graphs[k], sources, indent);
+            print_subgraph(text, node->op->attribute_name[i], attribute->graphs[k], options, indent);
     }
 }
 
-static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number, bool sources,
-                       int indent)
+static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node, const int32_t *number,
+                       qb_text_options options, int indent)
 {
     print_indent(text, indent);
     for (int i = 0; i < node->result_count; i++)
@@ -112,19 +113,29 @@ static void print_node(qb_text *text, const qb_graph *graph, const qb_node *node
         qb_text_add(text, "%s%s", i ? ", " : " : ", qb_print_type(info->dtype, info->rank, info->shape).text);
     }
     int line;
-    const char *file = sources ? qb_source_find(node->source, &line) : NULL;
+    const char *file = options.sources ? qb_source_find(node->source, &line) : NULL;
     if (file)
         qb_text_add(text, "  # %s:%d", file, line);
     qb_text_add(text, "\n");
-    print_subgraphs(text, node, sources, indent + 1);
+    print_subgraphs(text, node, options, indent + 1);
 }
 
-static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int indent)
+static void print_notes(qb_text *text, const qb_graph *graph, int indent)
+{
+    for (int32_t i = 0; i < graph->note_count; i++) {
+        print_indent(text, indent);
+        qb_text_add(text, "# %s\n", graph->notes[i].text);
+    }
+}
+
+static void print_graph(qb_text *text, const qb_graph *graph, qb_text_options options, int indent)
 {
     bool *live = qb_allocate((size_t)graph->value_count);
     int32_t *number = qb_allocate((size_t)graph->value_count * sizeof *number);
     text->failed = text->failed || !live || !number;
     int32_t next = 0;
+    if (options.notes)
+        print_notes(text, graph, indent);
     if (!text->failed)
         qb_mark_live(graph, graph->output_count, graph->outputs, live);
     for (int32_t n = 0; n < graph->node_count && !text->failed; n++) {
@@ -133,7 +144,7 @@ static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int 
             continue;
         for (int i = 0; i < node->result_count; i++)
             number[node->result + i] = next++;
-        print_node(text, graph, node, number, sources, indent);
+        print_node(text, graph, node, number, options, indent);
     }
     if (!text->failed) {
         print_indent(text, indent);
@@ -146,14 +157,14 @@ static void print_graph(qb_text *text, const qb_graph *graph, bool sources, int 
     qb_free(number);
 }
 
-qb_status qb_graph_write(const qb_graph *graph, bool sources, char **out)
+qb_status qb_graph_write(const qb_graph *graph, qb_text_options options, char **out)
 {
     qb_text text = {0};
-    print_graph(&text, graph, sources, 0);
+    print_graph(&text, graph, options, 0);
     return qb_text_take(&text, out);
 }
 
 qb_status qb_graph_text(const qb_graph *graph, char **out)
 {
-    return qb_graph_write(graph, false, out);
+    return qb_graph_write(graph, (qb_text_options){0}, out);
 }

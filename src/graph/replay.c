@@ -19,6 +19,7 @@ qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *t
         return qb_fail_memory();
     for (size_t i = 0; i < count; i++)
         replay->map[i] = QB_NONE;
+    QB_TRY(qb_graph_copy_notes(source, target));
     qb_mark_live(source, output_count, outputs, replay->live);
     for (int i = 0; i < source->input_count; i++)
         replay->map[source->inputs[i]] = arguments[i];

@@ -17,7 +17,7 @@ typedef struct qb_replay {
     qb_value *operands;    /* scratch: the mapped operands of the node at hand */
 } qb_replay;
 
-/* Marks what `outputs` need and maps the inputs to `arguments`. End with qb_replay_end, also after a failure. */
+/* Marks what `outputs` need, maps the inputs to `arguments`, and copies the notes. End with qb_replay_end, also after a failure. */
 qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *target, const qb_value *arguments,
                           int output_count, const qb_value *outputs);
 void qb_replay_end(qb_replay *replay);

@@ -1,4 +1,5 @@
-/* Whole-graph derivatives: gradient, jvp and vjp as new graphs, out of forward mode and transposition. */
+/* Whole-graph derivatives: gradient (in either mode; passes/gradient.c chooses), jvp and vjp as new graphs, out of forward mode
+ * and transposition. */
 #include "transforms/transforms.h"
 
 #include "base/allocate.h"
@@ -196,20 +197,37 @@ static qb_status check_forward(const qb_graph *graph)
     return refused ? qb_refuse_forward() : QB_OK;
 }
 
-static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out)
+static qb_status begin_gradient(work *w, const qb_graph *graph, int wrt_count, const int *wrt)
 {
-    const qb_value_info *by = wrt_count == 1 ? &w->source->values[w->source->inputs[wrt[0]]] : NULL;
-    if (by && by->rank == 0 &&
-        !qb_is_reverse_only(
-            w->source)) { /* forward costs less than reverse, and nested derivatives share their streams */
-        w->tangents[wrt[0]] = qb_scalar(w->graph, by->dtype, 1);
-        QB_TRY(w->tangents[wrt[0]] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
-        QB_TRY(forward(w, QB_FORWARD_TOGETHER));
-        QB_TRY(add_primal_outputs(w));
-        QB_TRY(add_output(w, qb_convert(w->graph, w->tangents_out[0], by->dtype), w->source->inputs[wrt[0]]));
-        *out = qb_graph_retain(w->graph);
-        return QB_OK;
-    }
+    *w = (work){0};
+    QB_TRY(check_scalar_output(graph));
+    return begin(w, graph, wrt_count, wrt);
+}
+
+static qb_status gradient_forward(work *w, int wrt, qb_graph **out)
+{
+    qb_dtype dtype = w->source->values[w->source->inputs[wrt]].dtype;
+    w->tangents[wrt] = qb_scalar(w->graph, dtype, 1);
+    QB_TRY(w->tangents[wrt] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
+    QB_TRY(forward(w, QB_FORWARD_TOGETHER));
+    QB_TRY(add_primal_outputs(w));
+    QB_TRY(add_output(w, qb_convert(w->graph, w->tangents_out[0], dtype), w->source->inputs[wrt]));
+    *out = qb_graph_retain(w->graph);
+    return QB_OK;
+}
+
+qb_status qb_gradient_forward(const qb_graph *graph, int wrt, qb_graph **out)
+{
+    work w;
+    qb_status status = begin_gradient(&w, graph, 1, &wrt);
+    if (status == QB_OK)
+        status = gradient_forward(&w, wrt, out);
+    end(&w);
+    return status;
+}
+
+static qb_status gradient_reverse(work *w, int wrt_count, const int *wrt, qb_graph **out)
+{
     w->cotangents[0] = qb_scalar(w->graph, w->source->values[w->source->outputs[0]].dtype, 1);
     QB_TRY(w->cotangents[0] < 0 ? qb_graph_take_status(w->graph) : QB_OK);
     QB_TRY(tangent_inputs(w, wrt_count, wrt));
@@ -217,14 +235,12 @@ static qb_status gradient(work *w, int wrt_count, const int *wrt, qb_graph **out
     return finish_reverse(w, wrt_count, wrt, out);
 }
 
-qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
+qb_status qb_gradient_reverse(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out)
 {
-    work w = {0};
-    qb_status status = check_scalar_output(graph);
+    work w;
+    qb_status status = begin_gradient(&w, graph, wrt_count, wrt);
     if (status == QB_OK)
-        status = begin(&w, graph, wrt_count, wrt);
-    if (status == QB_OK)
-        status = gradient(&w, wrt_count, wrt, out);
+        status = gradient_reverse(&w, wrt_count, wrt, out);
     end(&w);
     return status;
 }

@@ -144,6 +144,8 @@ static qb_status begin(walk *w, const bool *late_input, int early_outputs)
     }
     if (status == QB_OK)
         status = qb_replay_begin(&w->replay, graph, w->early, arguments, graph->output_count, graph->outputs);
+    if (status == QB_OK)
+        status = qb_graph_copy_notes(graph, w->late);
     qb_free(arguments);
     return status;
 }

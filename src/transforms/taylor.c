@@ -314,6 +314,7 @@ static void end(walk *w)
 /* Copies the source, and fills in the coefficients of its inputs. */
 static qb_status begin(walk *w, const qb_graph *source, const qb_value *inputs)
 {
+    QB_TRY(qb_graph_copy_notes(source, w->target));
     QB_TRY(qb_graph_like(source, &w->expression));
     qb_value *outputs = qb_allocate((size_t)source->output_count * sizeof *outputs);
     qb_status status = outputs ? qb_inline(source, w->expression, w->expression->inputs, outputs) : qb_fail_memory();

@@ -17,6 +17,11 @@ qb_status qb_jvp(const qb_graph *source, qb_graph *target, qb_forward forward, c
 /* qb_graph_jvp such that the result can be split at its tangents: no primal depends on one. */
 qb_status qb_graph_linearize(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
 
+/* The graph of the outputs, then the gradients of output 0, a floating scalar: by one scalar input in forward mode, by any inputs in
+ * reverse mode. */
+qb_status qb_gradient_forward(const qb_graph *graph, int wrt, qb_graph **out);
+qb_status qb_gradient_reverse(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
+
 /* Whether something in the graph has no forward derivative. */
 bool qb_is_reverse_only(const qb_graph *graph);
 

@@ -397,6 +397,15 @@ static inline void build_scalar(qb_graph *g, qb_dtype d)
     out(g, qb_exp(g, qb_sin(g, qb_mul(g, x, x))));
 }
 
+/* By its only input, the gradient is made in both modes and the cheaper one kept (passes/gradient.c). */
+static inline void build_outer_sum(qb_graph *g, qb_dtype d)
+{
+    qb_value x = qb_broadcast_to(g, IN_SCALAR, SHAPE(8));
+    qb_value rows = qb_broadcast(g, qb_sin(g, x), SHAPE(8, 8), INTEGERS(0));
+    qb_value columns = qb_broadcast(g, qb_exp(g, x), SHAPE(8, 8), INTEGERS(1));
+    out(g, qb_reduce_sum(g, qb_mul(g, rows, columns), 2, INTEGERS(0, 1)));
+}
+
 #include "sample_regions.h"
 
 #define POSITIVE                                                                                                       \
@@ -460,6 +469,7 @@ static const sample structural_samples[] = {
     {"network", NULL, build_network, SIGNED},
     {"softmax", NULL, build_softmax, SIGNED},
     {"scalar", NULL, build_scalar, SIGNED},
+    {"outer sum", NULL, build_outer_sum, SIGNED},
 };
 
 /* Those without a forward mode, or without a derivative. */

@@ -187,6 +187,67 @@ def test_fourth_derivative_costs_five_evaluations_by_taylor_mode_and_by_nested_g
 
 MATRIX, VECTOR = qb.array(np.random.default_rng(4).normal(size=(40, 40))), qb.ones((40,))
 
+
+def along_separate_directions(fun, order):
+    """Nested jvp whose tangents are inputs, so that no two streams are equal."""
+
+    def derivative(x, *tangents):
+        nested = fun
+        for tangent in tangents[:order]:
+            nested = (lambda inner, t: lambda x: qb.jvp(inner, (x,), (t,))[1])(nested, tangent)
+        return nested(x)
+
+    return derivative
+
+
+def in_reverse(fun, order):
+    for _ in range(order):
+        fun = (lambda inner: lambda x: qb.vjp(inner, x)[1](1.0)[0])(fun)
+    return fun
+
+
+def test_what_derivatives_of_order_one_to_eight_cost():
+    """The table in docs/transforms.md: nested grad stays close to Taylor mode, where streams that differ double."""
+    params, points = network([1, 64, 64, 1]), 1000
+
+    def u(x):
+        return apply(params, qb.reshape(x, (1,)))
+
+    def million(fun, count=1):
+        return cost(qb.vmap(fun), *(like(points),) * count).flops / 1e6
+
+    once, nested = million(u), u
+    for order in range(1, 9):
+        nested = qb.grad(nested)
+        taylor = million(lambda x, order=order: qb.derivatives(u, x, order)[order])
+        assert order * once < taylor < 1.08 * (order + 1) * once
+        assert million(nested) < 1.1 * taylor
+        assert million(in_reverse(u, order)) > 0.99 * million(nested)
+        if order in (4, 7):
+            separate = million(along_separate_directions(u, order), order + 1)
+            assert separate > {4: 3.0, 7: 16.0}[order] * taylor
+
+
+@pytest.mark.parametrize(
+    ("fun", "most"),
+    [
+        (lambda x: qb.gelu(qb.gelu(x * VECTOR) @ MATRIX).sum(), 1.3),
+        (lambda x: qb.sin(x * VECTOR).sum() * qb.exp(-x * VECTOR).sum(), 1.3),
+        (lambda x: qb.norm(qb.sin(x * VECTOR)), 1.0),
+        (lambda x: qb.logsumexp(x * VECTOR), 1.0),
+        (lambda x: qb.sin(x) / (1.0 + x * x), 1.0),
+        (lambda x: (1.0 + x * x) ** -0.5, 1.1),
+    ],
+    ids=["gelu", "product", "norm", "logsumexp", "quotient", "power"],
+)
+def test_nested_grad_of_other_functions_costs_about_what_taylor_mode_does(fun, most):
+    nested = fun
+    for order in range(1, 7):
+        nested = qb.grad(nested)
+        taylor = cost(lambda x, order=order: qb.derivatives(fun, x, order)[order], like()).flops
+        assert cost(nested, like()).flops <= most * taylor
+
+
 BY_SCALAR = {
     "matrices to a vector": lambda x: qb.sum(VECTOR @ (MATRIX @ (MATRIX @ qb.sin(x * MATRIX)))),
     "a vector to matrices": lambda x: qb.sum(qb.outer(MATRIX @ qb.sin(x * VECTOR), VECTOR) @ MATRIX),
