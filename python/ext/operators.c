@@ -242,9 +242,7 @@ static int add_descriptor(PyTypeObject *type, const char *name, PyObject *descri
 int qbpy_add_array_attributes(PyTypeObject *type)
 {
     if (add_descriptor(type, transposed.name, PyDescr_NewGetSet(type, &transposed)) < 0 ||
-        add_descriptor(type, at.name, PyDescr_NewGetSet(type, &at)) < 0 ||
-        add_descriptor(type, round_method.ml_name, PyDescr_NewMethod(type, &round_method)) < 0)
+        add_descriptor(type, at.name, PyDescr_NewGetSet(type, &at)) < 0)
         return -1;
-    /* NumPy's operators leave those with our arrays to us: np_array * tensor is a Tensor. */
-    return PyObject_SetAttrString((PyObject *)type, "__array_ufunc__", Py_None);
+    return add_descriptor(type, round_method.ml_name, PyDescr_NewMethod(type, &round_method));
 }

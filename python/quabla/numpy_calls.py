@@ -1,7 +1,10 @@
-"""NumPy's functions called on arrays of a traced function, which have no values: an error that says what to write.
+"""NumPy's functions called on our arrays.
 
-Installed on TraceTensor as the two methods that NumPy asks. What NumPy can do by asking the array itself works as
-without them: operators between its arrays and traced ones, np.shape(x), np.transpose(x). NumPy is not imported.
+Operators between NumPy's arrays and ours are ours: np_array * tensor is a Tensor. Other functions compute with values:
+a Tensor is converted, and the result is NumPy's; the arrays of a function that is being traced have none: an error says
+what to write. What NumPy can do by asking a traced array itself works as for any object: np.shape(x), np.transpose(x).
+
+Installed as the two methods that NumPy asks. NumPy is not imported.
 """
 
 import operator
@@ -76,12 +79,21 @@ def _binary_operator(name, left, right):
     return getattr(type(right), reflected)(right, left)
 
 
-def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
+def _operate(ufunc, method, inputs, kwargs):
+    """What an operator between NumPy's arrays and ours gives; NotImplemented: it is none."""
     name = ufunc.__name__
-    if name in ("equal", "not_equal") and method == "__call__" and not kwargs:
+    if method != "__call__" or kwargs:
+        return NotImplemented
+    if name in ("equal", "not_equal"):
         return (inputs[0] is inputs[1]) == (name == "equal")  # for == and !=, which compare identity
-    if method == "__call__" and not kwargs and name in _OPERATORS:
-        return _binary_operator(name, *inputs)
+    return _binary_operator(name, *inputs) if name in _OPERATORS else NotImplemented
+
+
+def _traced_ufunc(self, ufunc, method, *inputs, **kwargs):
+    name = ufunc.__name__
+    result = _operate(ufunc, method, inputs, kwargs)
+    if result is not NotImplemented:
+        return result
     if kwargs.get("out"):
         raise TracerError(
             f"numpy.{name} into a NumPy array: a NumPy array cannot hold a traced array, which has no values; write "
@@ -90,12 +102,40 @@ def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
     raise _refusal(name if method == "__call__" else f"{name}.{method}")
 
 
-def _array_function(self, function, types, args, kwargs):
+def _traced_function(self, function, types, args, kwargs):
     try:  # as if this method were not there
         return function._implementation(*args, **kwargs)
     except TypeError as error:
         raise _refusal(f"{function.__module__}.{function.__name__}".removeprefix("numpy.")) from error
 
 
-_core.TraceTensor.__array_ufunc__ = _array_ufunc
-_core.TraceTensor.__array_function__ = _array_function
+def _values(tree):
+    """Arguments with NumPy arrays in the place of Tensors."""
+    if isinstance(tree, _core.Tensor):
+        return tree.__array__()
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_values, tree))
+    return {key: _values(value) for key, value in tree.items()} if type(tree) is dict else tree
+
+
+def _eager_ufunc(self, ufunc, method, *inputs, **kwargs):
+    if any(isinstance(x, _core.TraceTensor) for x in inputs):
+        return NotImplemented  # the traced array answers
+    result = _operate(ufunc, method, inputs, kwargs)
+    if result is not NotImplemented:
+        return result
+    if any(isinstance(x, _core.Tensor) for x in kwargs.get("out") or ()):
+        raise TypeError(f"numpy.{ufunc.__name__} into a Tensor: a Tensor never changes; write x = x + y for x += y")
+    return getattr(ufunc, method)(*map(_values, inputs), **_values(kwargs))
+
+
+def _eager_function(self, function, types, args, kwargs):
+    if any(issubclass(x, _core.TraceTensor) for x in types):
+        return NotImplemented
+    return function(*_values(args), **_values(kwargs))
+
+
+_core.TraceTensor.__array_ufunc__ = _traced_ufunc
+_core.TraceTensor.__array_function__ = _traced_function
+_core.Tensor.__array_ufunc__ = _eager_ufunc
+_core.Tensor.__array_function__ = _eager_function

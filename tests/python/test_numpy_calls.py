@@ -127,10 +127,45 @@ def test_what_numpy_reads_off_the_array_itself():
     assert shapes == [((3,), 1, 3)]
 
 
-def test_functions_of_numpy_on_tensors():
-    """They refuse, too; conversions and operators work."""
-    with pytest.raises(TypeError, match="does not support ufuncs"):
-        np.sin(X)
-    assert np.stack([X, X]).shape == (2, 3)
-    assert np.array(X).tolist() == X.tolist()
+@pytest.mark.parametrize(
+    "fun",
+    [
+        np.sin,
+        np.sum,
+        lambda x: np.mean(x, axis=0),
+        lambda x: np.concatenate([x, A]),
+        lambda x: np.maximum(x, 1.0),
+        lambda x: np.add.reduce(x),
+        lambda x: np.add(A, x, where=A > 1, out=np.zeros(3)),
+        np.linalg.norm,
+        lambda x: np.where(x > 1, x, A) if isinstance(x, np.ndarray) else np.where(np.asarray(x > 1), x, A),
+        lambda x: np.stack([x, x]),
+        np.array,
+    ],
+)
+def test_functions_of_numpy_on_tensors_give_numpy_arrays(fun):
+    wanted, found = fun(X.numpy()), fun(X)
+    assert type(found) is type(wanted)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_operators_of_numpy_arrays_and_tensors_give_tensors():
     assert isinstance(A * X, qb.Tensor) and isinstance(X * A, qb.Tensor)
+    assert (A - X).tolist() == [0.5, 0.5, 0.5] and (np.float64(2.0) - X).tolist() == [1.5, 0.5, -0.5]
+    assert (A == X) is False and (A != X) is True  # identity, as between tensors
+
+
+def test_arrays_of_numpy_are_changed_in_place_and_tensors_are_not():
+    a = np.ones(3)
+    a += X
+    assert type(a) is np.ndarray and a.tolist() == [1.5, 2.5, 3.5]
+    with pytest.raises(TypeError, match="a Tensor never changes"):
+        np.add(a, X, out=X)
+
+
+def test_a_tensor_beside_a_traced_array_is_refused_as_that_is():
+    with pytest.raises(qb.TracerError, match="write qb.concatenate"):
+        traced(lambda x: np.concatenate([X, x]))
+    with pytest.raises(qb.TracerError, match="write qb.maximum"):
+        traced(lambda x: np.maximum(X, x))
+    assert traced(lambda x: A * (X * x)).tolist() == (A * X.numpy() ** 2).tolist()
