@@ -258,7 +258,7 @@ static void scatter(const qb_attribute *attribute, int operand_count, const qb_t
     lay_out(&l, attribute, array, operand_count - 2, &operand_type[2], operand + 2);
     size_t bytes = (size_t)product(array->rank, array->shape) * l.size;
     if (bytes > 0 && result != operand[0])
-        memcpy(result, operand[0], bytes);
+        qb_parallel_copy(result, operand[0], bytes);
     if (product(operand_type[1].rank, operand_type[1].shape) == 0)
         return;
     const char *source = operand[1];
@@ -350,7 +350,7 @@ QB_GATHER_KERNEL(qb_insert_run)
     (void)operand_count;
     size_t bytes = (size_t)product(result_type->rank, result_type->shape) * qb_dtype_size(result_type->dtype);
     if (bytes > 0 && result[0] != operand[0])
-        memcpy(result[0], operand[0], bytes);
+        qb_parallel_copy(result[0], operand[0], bytes);
     if (product(operand_type[1].rank, operand_type[1].shape) > 0)
         (void)insert_axis(attribute, &operand_type[0], &operand_type[1], 0, operand[1], result[0]);
 }

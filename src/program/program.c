@@ -399,7 +399,7 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
         const void *source = output->kind == QB_OUTPUT_INPUT      ? inputs[output->index]
                              : output->kind == QB_OUTPUT_CONSTANT ? output->constant->data
                                                                   : outputs[output->index];
-        memcpy(outputs[program->copies[i].output], source, (size_t)program->copies[i].bytes);
+        qb_parallel_copy(outputs[program->copies[i].output], source, (size_t)program->copies[i].bytes);
     }
     return QB_OK;
 }
