@@ -9,7 +9,8 @@
 /* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements */
 typedef void (*qb_copy_loop)(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *source,
                              void *target);
-/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1 */
+/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1,
+ * extent * inner <= QB_KERNEL_LANES */
 typedef void (*qb_fold_loop)(size_t outer, size_t extent, size_t inner, void *result, const void *a);
 
 /* c[i * n + j] = sum over p of a[i * a_m + p * a_k] * b[p * b_k + j * b_n], k >= 1 */
@@ -22,7 +23,7 @@ typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, co
 typedef struct qb_loop_table {
     const char *instruction_set;
     qb_copy_loop copy_1, copy_4, copy_8;                /* by bytes of an element */
-    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only */
+    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only; norm: floating */
     qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
 } qb_loop_table;
 

@@ -20,7 +20,7 @@ static const int lane_arities[] = {
 #undef BINARY
     3, 1};
 
-static const char *const reduction_names[] = {"sum", "prod", "max", "min"};
+static const char *const reduction_names[] = {"sum", "prod", "max", "min", "norm"};
 
 static void add_slot(qb_text *text, const qb_program *program, int32_t index)
 {
