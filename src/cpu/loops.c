@@ -2,6 +2,7 @@
 #include "cpu/loops.h"
 
 #include "cpu/norm.h"
+#include "cpu/running.h"
 #include "program/kernel.h"
 
 #include <string.h>
@@ -255,4 +256,15 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
                 [QB_INT64] = product_uint64_t,
                 [QB_UINT32] = product_uint32_t,
                 [QB_UINT64] = product_uint64_t},
+    .running_together = running_together,
+    .running_sum = {[QB_FLOAT64] = running_sum_double, [QB_FLOAT32] = running_sum_float},
+    .running_total = {[QB_FLOAT64] = running_total_double, [QB_FLOAT32] = running_total_float},
+    .running_strip = {[QB_FLOAT64] = running_strip_double, [QB_FLOAT32] = running_strip_float},
+    .recurrence = {{[QB_FLOAT64] = recurrence_double_PLAIN,
+                    [QB_FLOAT32] = recurrence_float_PLAIN,
+                    [QB_INT32] = recurrence_uint32_t_PLAIN,
+                    [QB_INT64] = recurrence_uint64_t_PLAIN,
+                    [QB_UINT32] = recurrence_uint32_t_PLAIN,
+                    [QB_UINT64] = recurrence_uint64_t_PLAIN},
+                   {[QB_FLOAT64] = recurrence_double_STRONG, [QB_FLOAT32] = recurrence_float_STRONG}},
 };
