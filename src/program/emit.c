@@ -611,6 +611,7 @@ static qb_status emit_region(emitter *e, const qb_unit *unit, const qb_region **
 static qb_status emit_step(emitter *e, const qb_unit *unit, qb_step *step)
 {
     step->kind = unit->kind;
+    step->band = NULL;
     switch (unit->kind) {
     case QB_STEP_KERNEL: return emit_kernel(e, unit, &step->kernel);
     case QB_STEP_DOT: return emit_dot(e, e->plan->members[unit->first], &step->dot);

@@ -617,7 +617,8 @@ qb_status qb_plan_make(qb_plan *plan, qb_context *context, const qb_graph *graph
     *plan = (qb_plan){.context = context, .graph = graph, .memory = memory};
     QB_TRY(qb_plan_read_graph(plan));
     QB_TRY(qb_plan_fuse(plan));
-    return qb_plan_emit(plan);
+    QB_TRY(qb_plan_emit(plan));
+    return qb_plan_band(plan);
 }
 
 void qb_plan_end(qb_plan *plan)

@@ -166,6 +166,9 @@ static void add_program(qb_text *text, const qb_program *program)
                 (long long)program->arena_size);
     for (int32_t i = 0; i < program->step_count; i++) {
         const qb_step *step = &program->steps[i];
+        if (step->band)
+            qb_text_add(text, "%d steps in bands of %lld of %lld rows:\n", (int)step->band->steps,
+                        (long long)step->band->chunk_rows, (long long)step->band->rows);
         qb_text_add(text, "%3d: ", (int)i);
         switch (step->kind) {
         case QB_STEP_KERNEL: add_kernel(text, program, step->kernel); break;
