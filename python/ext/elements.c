@@ -6,6 +6,7 @@
 #include "elements.h"
 
 #include "base/dtype.h"
+#include "base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,7 @@ static void (*const converters[])(row r, qb_dtype dtype) = {
 static void move_row(row r, size_t size)
 {
     if (r.from_step == (int64_t)size && r.to_step == (int64_t)size)
-        memcpy(r.to, r.from, (size_t)r.count * size);
+        qb_parallel_copy(r.to, r.from, (size_t)r.count * size);
     else if (size == 8)
         CONVERT(uint64_t, uint64_t, x);
     else
@@ -171,6 +172,35 @@ static void copy_row(row r, const conversion *how)
         move_row(r, how->same);
     else
         converters[how->element](r, how->dtype);
+}
+
+/* A long row is work for threads, chunk by chunk. */
+enum { ROW_CHUNK = 1 << 15, LONG_ROW = 4 * ROW_CHUNK };
+
+typedef struct long_row {
+    row whole;
+    const conversion *how;
+} long_row;
+
+static void copy_chunk(void *data, int64_t chunk, int worker)
+{
+    const long_row *l = data;
+    row r = l->whole;
+    int64_t first = chunk * ROW_CHUNK;
+    (void)worker;
+    r.to += first * r.to_step;
+    r.from += first * r.from_step;
+    r.count = r.count - first < ROW_CHUNK ? r.count - first : ROW_CHUNK;
+    copy_row(r, l->how);
+}
+
+static void copy_long_row(row r, const conversion *how)
+{
+    long_row l = {r, how};
+    if (r.count < LONG_ROW || how->same)
+        copy_row(r, how);
+    else
+        qb_parallel((r.count + ROW_CHUNK - 1) / ROW_CHUNK, copy_chunk, &l);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
@@ -250,7 +280,7 @@ void qbpy_layout_copy(const qbpy_layout *source, qb_dtype dtype, void *destinati
     const char *from = source->data;
     for (;;) {
         if (dense == last)
-            copy_row((row){to, from, a.to[last], a.from[last], a.shape[last]}, &how);
+            copy_long_row((row){to, from, a.to[last], a.from[last], a.shape[last]}, &how);
         else
             copy_plane(&a, dense, to, from, &how);
         int axis = last - 1;

@@ -67,20 +67,11 @@ def _check_moments(params, moments):
 def clip_by_global_norm(grads, max_norm):
     """Scales all gradients together so that their Euclidean norm is at most max_norm: (clipped, norm).
 
-    The norm is m sqrt(sum((g/m)^2)) with m the largest magnitude, so it neither overflows nor underflows. A norm that
-    is not
-    finite makes every clipped gradient NaN.
+    The norm neither overflows nor underflows. A norm that is not finite makes every clipped gradient NaN.
     """
-    leaves = [g.astype(_core.float64) for g in tree.leaves(grads)]
-    if not leaves:
-        return grads, _core.array(0.0)
-    largest = leaves[0].abs().max() if leaves[0].size else _core.array(0.0)
-    for g in leaves[1:]:
-        if g.size:
-            largest = _core.maximum(largest, g.abs().max())
-    safe = _core.where(largest > 0.0, largest, 1.0)
-    total = sum(_core.sum((g / safe) ** 2) for g in leaves)
-    norm = largest * _core.sqrt(total)
+    norm = _core.array(0.0)
+    for g in tree.leaves(grads):
+        norm = _core.hypot(norm, _core.norm(g.astype(_core.float64)))
     factor = _core.where(norm > max_norm, max_norm / _core.where(norm > 0.0, norm, 1.0), 1.0)
     factor = _core.where(_core.isfinite(norm), factor, float("nan"))
     return tree.map(lambda g: (g.astype(_core.float64) * factor).astype(g.dtype), grads), norm

@@ -68,7 +68,7 @@ void *qb_allocate_aligned(size_t size)
     char *block = header.size >= QB_LARGE_BLOCK ? qb_large_take(size + BOUNDARY, &header.size) : NULL;
     if (!block) {
         header.size = size + BOUNDARY;
-        block = malloc(header.size);
+        block = header.size >= QB_LARGE_BLOCK ? qb_large_allocate(header.size) : malloc(header.size);
     }
     if (!block)
         return NULL;

@@ -12,6 +12,8 @@
 #define QB_LARGE_BLOCK ((size_t)1 << 18) /* from here on a block is large */
 #define QB_LARGE_KEPT  ((size_t)1 << 27)
 
+/* A new block of at least QB_LARGE_BLOCK bytes, or NULL; for free(), or qb_large_give. */
+void *qb_large_allocate(size_t size);
 /* A kept block of at least `size` bytes and not much more, or NULL; its own size is stored. Safe from any thread. */
 void *qb_large_take(size_t size, size_t *own_size);
 /* Takes the block over, to be kept, or frees it. */

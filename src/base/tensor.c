@@ -4,6 +4,7 @@
 #include "base/allocate.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +48,7 @@ qb_status qb_tensor_create(qb_dtype dtype, int rank, const int64_t *shape, const
     for (int i = 0; i < rank; i++)
         tensor->shape[i] = shape[i];
     if (data)
-        memcpy(tensor->data, data, bytes);
+        qb_parallel_copy(tensor->data, data, bytes);
     *out = tensor;
     return QB_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef QB_BASE_THREADS_H
 #define QB_BASE_THREADS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { QB_MOST_THREADS = 32 };
@@ -17,5 +18,8 @@ int qb_thread_count(void);
  * and no two calls with the same one run at once. Returns when all are done. */
 typedef void (*qb_chunk_work)(void *data, int64_t chunk, int worker);
 void qb_parallel(int64_t chunks, qb_chunk_work work, void *data);
+
+/* memcpy; of megabytes, by all threads. */
+void qb_parallel_copy(void *target, const void *source, size_t size);
 
 #endif

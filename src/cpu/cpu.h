@@ -12,6 +12,11 @@
 void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers, int64_t register_stride,
                    char *partials);
 
+/* Rows first .. limit-1 of `rows`, which divide the lanes evenly, and the groups that are reduced; by one thread, whose
+ * registers these are. */
+void qb_kernel_run_rows(const qb_kernel *kernel, char *const *slots, char **registers, int64_t rows, int64_t first,
+                        int64_t limit);
+
 /* Fills traversal, lanes and stack_size from the split and the reductions. */
 void qb_kernel_choose_traversal(qb_kernel *kernel);
 /* Cuts the lanes into chunks for threads, given about how long a lane takes; after the traversal is chosen. */

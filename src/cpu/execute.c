@@ -469,3 +469,22 @@ void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers
     else
         run_chunk(&r, 0, NULL);
 }
+
+void qb_kernel_run_rows(const qb_kernel *kernel, char *const *slots, char **registers, int64_t rows, int64_t first,
+                        int64_t limit)
+{
+    qb_kernel part = *kernel;
+    run r = {&part, slots, registers};
+    int64_t lanes = kernel->count / rows, groups = kernel->outer / rows;
+    int64_t strips = quotient_up(kernel->inner, kernel->lanes);
+    part.fixed_count = 0; /* blocks begin elsewhere */
+    fill_once(&r);
+    switch (kernel->traversal) {
+    case QB_TRAVERSE_LINEAR: run_linear(&r, first * lanes, limit * lanes); break;
+    case QB_TRAVERSE_SHORT: run_short(&r, first * lanes, limit * lanes); break;
+    case QB_TRAVERSE_ROWS: run_rows(&r, first * lanes, limit * lanes); break;
+    case QB_TRAVERSE_WIDE: run_strips(&r, first * groups * strips, limit * groups * strips); break;
+    case QB_TRAVERSE_LONG:
+    case QB_TRAVERSE_COLUMNS: run_groups(&r, first * groups, limit * groups); break;
+    }
+}

@@ -5,6 +5,7 @@
  * follow one another in memory. */
 #include "cpu/gather.h"
 
+#include "base/threads.h"
 #include "cpu/lanes.h"
 
 typedef struct layout {
@@ -81,10 +82,11 @@ static inline int64_t place(const layout *l, int64_t entry)
     return offset;
 }
 
-/* Entries are taken in groups: first their places, which asks the memory for all of them at once, then the elements. */
-enum { GROUP = 32 };
+/* Entries are taken in groups: first their places, then the elements, so that a processor that looks ahead has many
+ * elements on their way from memory at once. */
+enum { GROUP = 128 };
 
-static inline int find_places(const layout *l, int64_t first, int64_t limit, const char *memory, int64_t *places)
+static inline int find_places(const layout *l, int64_t first, int64_t limit, int64_t *places)
 {
     int count = limit - first < GROUP ? (int)(limit - first) : GROUP;
     if (l->count == 1)
@@ -95,9 +97,6 @@ static inline int find_places(const layout *l, int64_t first, int64_t limit, con
     else
         for (int e = 0; e < count; e++)
             places[e] = place(l, first + e);
-    for (int e = 0; e < count; e++)
-        if (places[e] >= 0)
-            __builtin_prefetch(memory + (size_t)places[e] * l->size);
     return count;
 }
 
@@ -125,13 +124,13 @@ static inline __attribute__((always_inline)) void read_rows(int count, const int
             memset(target, 0, row);
 }
 
-/* All entries of one outer position; `first` is the first of them. */
-static void read_block(const layout *l, int64_t first, const char *source, char *target)
+/* Entries first .. limit-1, all at one outer position. */
+static void read_entries(const layout *l, int64_t first, int64_t limit, const char *source, char *target)
 {
-    int64_t places[GROUP], limit = first + l->entries;
+    int64_t places[GROUP];
     size_t row = (size_t)l->chunk * l->size;
     for (int count; first < limit; first += count, target += (size_t)count * row) {
-        count = find_places(l, first, limit, source, places);
+        count = find_places(l, first, limit, places);
         if (l->walked > 0)
             for (int e = 0; e < count; e++)
                 if (places[e] >= 0)
@@ -147,20 +146,45 @@ static void read_block(const layout *l, int64_t first, const char *source, char 
     }
 }
 
+/* Reads are numbered as their results follow one another: (b, o, entry). Chunks of them are work for threads. */
+typedef struct reading {
+    layout l;
+    const char *source;
+    char *target;
+    int64_t count, per_chunk;
+} reading;
+
+static void read_chunk(void *data, int64_t chunk, int worker)
+{
+    const reading *r = data;
+    const layout *l = &r->l;
+    int64_t first = chunk * r->per_chunk;
+    int64_t limit = r->count - first < r->per_chunk ? r->count : first + r->per_chunk;
+    (void)worker;
+    while (first < limit) {
+        int64_t position = first / l->entries, entry = first % l->entries;
+        int64_t count = limit - first < l->entries - entry ? limit - first : l->entries - entry;
+        int64_t from = position / l->outer * l->entries + entry;
+        read_entries(l, from, from + count, r->source + (size_t)(position * l->block) * l->size,
+                     r->target + (size_t)(first * l->chunk) * l->size);
+        first += count;
+    }
+}
+
+/* Bytes that a chunk moves, an entry's own cost counted as some: enough to be worth a thread's while. */
+enum { CHUNK_BYTES = 1 << 18, ENTRY_BYTES = 24 };
+
 QB_GATHER_KERNEL(qb_gather_run)
 {
-    layout l;
-    lay_out(&l, attribute, &operand_type[0], operand_count - 1, &operand_type[1], operand + 1);
+    reading r = {.source = operand[0], .target = result[0]};
+    layout *l = &r.l;
+    lay_out(l, attribute, &operand_type[0], operand_count - 1, &operand_type[1], operand + 1);
     if (product(result_type->rank, result_type->shape) == 0)
         return;
-    const char *source = operand[0];
-    char *target = result[0];
-    for (int64_t b = 0; b < l.batch; b++)
-        for (int64_t o = 0; o < l.outer; o++) {
-            read_block(&l, b * l.entries, source, target);
-            source += (size_t)l.block * l.size;
-            target += (size_t)(l.entries * l.chunk) * l.size;
-        }
+    int64_t bytes = l->chunk * (int64_t)l->size + ENTRY_BYTES;
+    r.count = l->batch * l->outer * l->entries;
+    r.per_chunk = bytes < CHUNK_BYTES ? CHUNK_BYTES / bytes : 1;
+    qb_parallel((r.count + r.per_chunk - 1) / r.per_chunk, read_chunk, &r);
 }
 
 /* ---- Writing */
@@ -234,7 +258,7 @@ static void scatter(const qb_attribute *attribute, int operand_count, const qb_t
     lay_out(&l, attribute, array, operand_count - 2, &operand_type[2], operand + 2);
     size_t bytes = (size_t)product(array->rank, array->shape) * l.size;
     if (bytes > 0 && result != operand[0])
-        memcpy(result, operand[0], bytes);
+        qb_parallel_copy(result, operand[0], bytes);
     if (product(operand_type[1].rank, operand_type[1].shape) == 0)
         return;
     const char *source = operand[1];
@@ -243,7 +267,7 @@ static void scatter(const qb_attribute *attribute, int operand_count, const qb_t
         for (int64_t o = 0; o < l.outer; o++, target += (size_t)l.block * l.size) {
             int64_t places[GROUP], first = b * l.entries, limit = first + l.entries;
             for (int count; first < limit; first += count, source += (size_t)(count * l.chunk) * l.size) {
-                count = find_places(&l, first, limit, target, places);
+                count = find_places(&l, first, limit, places);
                 write_group(&l, &how, count, places, source, target);
             }
         }
@@ -326,7 +350,7 @@ QB_GATHER_KERNEL(qb_insert_run)
     (void)operand_count;
     size_t bytes = (size_t)product(result_type->rank, result_type->shape) * qb_dtype_size(result_type->dtype);
     if (bytes > 0 && result[0] != operand[0])
-        memcpy(result[0], operand[0], bytes);
+        qb_parallel_copy(result[0], operand[0], bytes);
     if (product(operand_type[1].rank, operand_type[1].shape) > 0)
         (void)insert_axis(attribute, &operand_type[0], &operand_type[1], 0, operand[1], result[0]);
 }

@@ -25,6 +25,7 @@
 #include "cpu/math_log.h"
 #include "cpu/math_power.h"
 #include "cpu/math_trig.h"
+#include "cpu/norm.h"
 
 #ifndef QB_ISA
 #error "compile with -DQB_ISA=<name>, the instruction set that the compiler's flags select"
@@ -276,6 +277,50 @@ FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER)
 FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER)
 FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER)
 
+/* Norms: squares are summed up in double precision, in 32 partial results, enough of them that sums need not wait for
+ * one another. */
+#define NORM_PARTIALS 32
+#define NORM_KERNEL(dtype, type, finish)                                                                               \
+    static void reduce_norm_##dtype(size_t n, void *out, const void *in_a)                                             \
+    {                                                                                                                  \
+        typedef double V __attribute__((vector_size(REGISTER_BYTES)));                                                 \
+        typedef type S __attribute__((vector_size(REGISTER_BYTES / sizeof(double) * sizeof(type))));                   \
+        enum { WIDTH = sizeof(V) / sizeof(double), COUNT = NORM_PARTIALS / WIDTH };                                    \
+        const type *a = in_a;                                                                                          \
+        V p[COUNT];                                                                                                    \
+        double partial[NORM_PARTIALS];                                                                                 \
+        for (size_t j = 0; j < COUNT; j++)                                                                             \
+            p[j] = (V){0};                                                                                             \
+        size_t i = 0;                                                                                                  \
+        for (; i + NORM_PARTIALS <= n; i += NORM_PARTIALS)                                                             \
+            for (size_t j = 0; j < COUNT; j++) {                                                                       \
+                S s;                                                                                                   \
+                memcpy(&s, a + i + j * WIDTH, sizeof s);                                                               \
+                V x = __builtin_convertvector(s, V);                                                                   \
+                p[j] += x * x;                                                                                         \
+            }                                                                                                          \
+        memcpy(partial, p, sizeof partial);                                                                            \
+        for (size_t j = 0; i < n; i++, j++)                                                                            \
+            partial[j] += (double)a[i] * (double)a[i];                                                                 \
+        for (size_t width = NORM_PARTIALS / 2; width > 0; width /= 2)                                                  \
+            for (size_t j = 0; j < width; j++)                                                                         \
+                partial[j] += partial[j + width];                                                                      \
+        *(type *)out = finish(partial[0], n, 1, a);                                                                    \
+    }                                                                                                                  \
+    KERNEL(binary, norm, dtype, SAME)                                                                                  \
+    {                                                                                                                  \
+        typedef type T;                                                                                                \
+        const T *pa = in_a, *pb = in_b;                                                                                \
+        T *r = out;                                                                                                    \
+        (void)in_c;                                                                                                    \
+        LANES                                                                                                          \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            r[i] = MATH(norm)(pa[i], pb[i]);                                                                           \
+    }
+
+NORM_KERNEL(FLOAT64, double, qb_norm_of_f64)
+NORM_KERNEL(FLOAT32, float, qb_norm_of_f32)
+
 /* ---- The table */
 
 #define PASTE(a, b)          a##b
@@ -313,5 +358,7 @@ const qb_lane_table PASTE_EXPANDED(qb_lanes_, QB_ISA) = {
             [QB_REDUCE_prod] = {FOR_NUMERIC(REDUCE_ENTRY, prod)},
             [QB_REDUCE_max] = {FOR_ANY(REDUCE_ENTRY, max)},
             [QB_REDUCE_min] = {FOR_ANY(REDUCE_ENTRY, min)},
+            [QB_REDUCE_norm] = {FOR_FLOATING(REDUCE_ENTRY, norm)},
         },
+    .norm = {FOR_FLOATING(ENTRY, binary, norm, SAME)},
 };

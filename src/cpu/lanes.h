@@ -32,8 +32,15 @@ typedef enum qb_lane {
 typedef void (*qb_lane_kernel)(size_t n, void *result, const void *a, const void *b, const void *c);
 
 /* Reductions of one block: combine n lanes into one value, in a fixed tree that does not depend on the instruction set:
- * eight strided partial results (lane i goes to partial i mod 8), combined pairwise. */
-typedef enum qb_reduction { QB_REDUCE_sum, QB_REDUCE_prod, QB_REDUCE_max, QB_REDUCE_min, QB_REDUCE_COUNT } qb_reduction;
+ * eight strided partial results (lane i goes to partial i mod 8; of a norm 32), combined pairwise. */
+typedef enum qb_reduction {
+    QB_REDUCE_sum,
+    QB_REDUCE_prod,
+    QB_REDUCE_max,
+    QB_REDUCE_min,
+    QB_REDUCE_norm, /* sqrt of the sum of squares; partial results are norms themselves */
+    QB_REDUCE_COUNT
+} qb_reduction;
 typedef void (*qb_reduce_kernel)(size_t n, void *result, const void *a);
 
 /* The kernel of an opcode on operands of `dtype` (for QB_LANE_convert: from `dtype` to `result_dtype`; otherwise
@@ -41,6 +48,7 @@ typedef void (*qb_reduce_kernel)(size_t n, void *result, const void *a);
  * chosen at the first call. */
 qb_lane_kernel qb_lane_lookup(qb_lane lane, qb_dtype dtype, qb_dtype result_dtype);
 qb_reduce_kernel qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype); /* bool: max is any, min is all */
+qb_lane_kernel qb_norm_lookup(qb_dtype dtype);                             /* the norm of two norms, lane by lane */
 
 /* Name of the instruction set in use: "baseline", "avx2", "avx512", "neon". The environment variable QUABLA_ISA, read
  * at the first call, forces one of those that this machine runs (an unknown or unsupported name is ignored). */

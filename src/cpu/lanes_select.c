@@ -82,6 +82,11 @@ qb_reduce_kernel qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype)
     return chosen()->reduce[reduction][dtype];
 }
 
+qb_lane_kernel qb_norm_lookup(qb_dtype dtype)
+{
+    return chosen()->norm[dtype];
+}
+
 const char *qb_lane_instruction_set(void)
 {
     return chosen()->instruction_set;

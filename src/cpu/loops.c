@@ -1,6 +1,10 @@
 /* The loops of loops.h, for one instruction set: compiled with QB_ISA set to its name. */
 #include "cpu/loops.h"
 
+#include "cpu/norm.h"
+#include "cpu/running.h"
+#include "program/kernel.h"
+
 #include <string.h>
 
 /* ---- Moving. Elements are moved as bits, so there is one routine per element size. */
@@ -157,6 +161,27 @@ FOLD_EXTREMA(uint8_t)
 FOLD_EXTREMA(int32_t)
 FOLD_EXTREMA(int64_t)
 
+/* Norms: the squares of some groups are folded as sums. */
+#define FOLD_NORM(T, finish)                                                                                           \
+    static void fold_norm_##T(size_t outer, size_t extent, size_t inner, void *out, const void *in)                    \
+    {                                                                                                                  \
+        double squares[QB_KERNEL_LANES], sums[QB_KERNEL_LANES];                                                        \
+        size_t group = extent * inner, step = QB_KERNEL_LANES / group;                                                 \
+        const T *a = in;                                                                                               \
+        T *result = out;                                                                                               \
+        for (size_t o = 0, count; o < outer; o += count, a += count * group) {                                         \
+            count = outer - o < step ? outer - o : step;                                                               \
+            for (size_t i = 0; i < count * group; i++)                                                                 \
+                squares[i] = (double)a[i] * (double)a[i];                                                              \
+            fold_sum_double(count, extent, inner, sums, squares);                                                      \
+            for (size_t k = 0; k < count; k++)                                                                         \
+                for (size_t i = 0; i < inner; i++)                                                                     \
+                    *result++ = finish(sums[k * inner + i], extent, inner, a + k * group + i);                         \
+        }                                                                                                              \
+    }
+FOLD_NORM(double, qb_norm_of_f64)
+FOLD_NORM(float, qb_norm_of_f32)
+
 /* ---- Small products: a row of c at a time, the inner loop along its contiguous axis */
 
 #define PRODUCT_LOOP(T)                                                                                                \
@@ -223,11 +248,23 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
     .fold = {[QB_REDUCE_sum] = WRAPPING(sum),
              [QB_REDUCE_prod] = WRAPPING(prod),
              [QB_REDUCE_max] = EXTREMA(max),
-             [QB_REDUCE_min] = EXTREMA(min)},
+             [QB_REDUCE_min] = EXTREMA(min),
+             [QB_REDUCE_norm] = {[QB_FLOAT64] = fold_norm_double, [QB_FLOAT32] = fold_norm_float}},
     .product = {[QB_FLOAT64] = product_double,
                 [QB_FLOAT32] = product_float,
                 [QB_INT32] = product_uint32_t,
                 [QB_INT64] = product_uint64_t,
                 [QB_UINT32] = product_uint32_t,
                 [QB_UINT64] = product_uint64_t},
+    .running_together = running_together,
+    .running_sum = {[QB_FLOAT64] = running_sum_double, [QB_FLOAT32] = running_sum_float},
+    .running_total = {[QB_FLOAT64] = running_total_double, [QB_FLOAT32] = running_total_float},
+    .running_strip = {[QB_FLOAT64] = running_strip_double, [QB_FLOAT32] = running_strip_float},
+    .recurrence = {{[QB_FLOAT64] = recurrence_double_PLAIN,
+                    [QB_FLOAT32] = recurrence_float_PLAIN,
+                    [QB_INT32] = recurrence_uint32_t_PLAIN,
+                    [QB_INT64] = recurrence_uint64_t_PLAIN,
+                    [QB_UINT32] = recurrence_uint32_t_PLAIN,
+                    [QB_UINT64] = recurrence_uint64_t_PLAIN},
+                   {[QB_FLOAT64] = recurrence_double_STRONG, [QB_FLOAT32] = recurrence_float_STRONG}},
 };

@@ -9,7 +9,8 @@
 /* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements */
 typedef void (*qb_copy_loop)(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *source,
                              void *target);
-/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1 */
+/* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1,
+ * extent * inner <= QB_KERNEL_LANES */
 typedef void (*qb_fold_loop)(size_t outer, size_t extent, size_t inner, void *result, const void *a);
 
 /* c[i * n + j] = sum over p of a[i * a_m + p * a_k] * b[p * b_k + j * b_n], k >= 1 */
@@ -19,11 +20,33 @@ typedef struct qb_product_shape {
 } qb_product_shape;
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
+/* A running sum is the number sum - cost. */
+typedef struct qb_running {
+    double sum, cost;
+} qb_running;
+
+enum { QB_STRIP = 32 }; /* columns that are summed at once */
+
+/* n rows from the first one on, `step` elements apart: sums[k] = carry + terms[0] + ... + terms[k]; the carry goes on */
+typedef void (*qb_running_sum)(const void *terms, void *sums, int64_t n, int64_t step, qb_running *carry);
+/* The sum of n neighbouring terms, n <= 2^30 or so; not finite, too, where a part of it is not. */
+typedef qb_running (*qb_running_total)(const void *terms, int64_t n);
+/* The running sums of columns 0 .. count-1, count <= QB_STRIP */
+typedef void (*qb_running_strip)(const void *terms, void *sums, int64_t n, int64_t step, int64_t count);
+/* values[k] = factors[k] values[k-1] + terms[k] for rows of `count` columns; factors NULL: ones */
+typedef void (*qb_recurrence_loop)(const void *terms, const void *factors, void *values, int64_t n, int64_t step,
+                                   int64_t count);
+
 typedef struct qb_loop_table {
     const char *instruction_set;
-    qb_copy_loop copy_1, copy_4, copy_8;                /* by bytes of an element */
-    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only */
-    qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
+    qb_copy_loop copy_1, copy_4, copy_8;                        /* by bytes of an element */
+    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT];         /* bool: max and min only; norm: floating */
+    qb_product_loop product[QB_DTYPE_COUNT];                    /* not bool */
+    qb_running (*running_together)(qb_running a, qb_running b); /* their sum */
+    qb_running_sum running_sum[QB_DTYPE_COUNT];                 /* these three: floating */
+    qb_running_total running_total[QB_DTYPE_COUNT];
+    qb_running_strip running_strip[QB_DTYPE_COUNT];
+    qb_recurrence_loop recurrence[2][QB_DTYPE_COUNT]; /* plain: not bool; strong: floating */
 } qb_loop_table;
 
 /* The table of the instruction set that the lane kernels use (loops_select.c). */

@@ -39,7 +39,8 @@ QB_INLINE float qb_cbrt_f32(float x)
     return (float)qb_cbrt_f64((double)x);
 }
 
-QB_INLINE double qb_hypot_f64(double x, double y)
+/* NaN where either is. */
+QB_INLINE double qb_norm_f64(double x, double y)
 {
     double a = qb_abs_f64(x), b = qb_abs_f64(y);
     double larger = a > b ? a : b, smaller = a > b ? b : a;
@@ -47,14 +48,24 @@ QB_INLINE double qb_hypot_f64(double x, double y)
     double scale = huge ? 0x1p-600 : small ? 0x1p600 : 1.0, back = huge ? 0x1p600 : small ? 0x1p-600 : 1.0;
     larger *= scale;
     smaller *= scale;
-    double h = __builtin_sqrt(qb_fma_f64(larger, larger, smaller * smaller)) * back;
-    return a == (double)INFINITY || b == (double)INFINITY ? (double)INFINITY : h; /* also against NaN */
+    return __builtin_sqrt(qb_fma_f64(larger, larger, smaller * smaller)) * back;
+}
+
+QB_INLINE double qb_hypot_f64(double x, double y)
+{
+    double h = qb_norm_f64(x, y), infinity = (double)INFINITY;
+    return qb_abs_f64(x) == infinity || qb_abs_f64(y) == infinity ? infinity : h; /* also against NaN */
+}
+
+QB_INLINE float qb_norm_f32(float x, float y)
+{
+    double a = (double)x, b = (double)y;
+    return (float)__builtin_sqrt(a * a + b * b);
 }
 
 QB_INLINE float qb_hypot_f32(float x, float y)
 {
-    double a = (double)x, b = (double)y;
-    float h = (float)__builtin_sqrt(a * a + b * b);
+    float h = qb_norm_f32(x, y);
     return qb_abs_f32(x) == INFINITY || qb_abs_f32(y) == INFINITY ? INFINITY : h;
 }
 

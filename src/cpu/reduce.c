@@ -8,6 +8,7 @@ qb_lane_kernel qb_reduce_combine(qb_reduction reduction, qb_dtype dtype)
     case QB_REDUCE_prod: return qb_lane_lookup(QB_LANE_mul, dtype, dtype);
     case QB_REDUCE_max: return qb_lane_lookup(dtype == QB_BOOL ? QB_LANE_bit_or : QB_LANE_max, dtype, dtype);
     case QB_REDUCE_min: return qb_lane_lookup(dtype == QB_BOOL ? QB_LANE_bit_and : QB_LANE_min, dtype, dtype);
+    case QB_REDUCE_norm: return qb_norm_lookup(dtype);
     case QB_REDUCE_COUNT: break;
     }
     return NULL;

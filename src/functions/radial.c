@@ -77,7 +77,7 @@ static bool is_nonnegative(const qb_graph *g, qb_value x, int *budget)
     if (op == &qb_op_constant)
         return is_nonnegative_constant(node->attributes[0].tensor);
     if (op == &qb_op_abs || op == &qb_op_exp || op == &qb_op_exp2 || op == &qb_op_cosh || op == &qb_op_hypot ||
-        op == &qb_op_sqrt || op == &qb_op_sigmoid || op == &qb_op_softplus)
+        op == &qb_op_reduce_norm || op == &qb_op_sqrt || op == &qb_op_sigmoid || op == &qb_op_softplus)
         return true;
     if (op == &qb_op_mul && is_square(g, qb_operand(g, node, 0), qb_operand(g, node, 1), budget))
         return true;
@@ -116,6 +116,8 @@ static qb_value square_of_root(qb_graph *g, qb_value x, int *budget)
         return is_nonnegative(g, a, budget) ? a : QB_NONE;
     if (node.op == &qb_op_hypot)
         return qb_add(g, square_of(g, a, budget), square_of(g, b, budget));
+    if (node.op == &qb_op_reduce_norm)
+        return qb_reduce_sum(g, square_of(g, a, budget), node.attributes[0].count, node.attributes[0].integers);
     if (node.op == &qb_op_abs)
         return square_of(g, a, budget);
     if (node.op == &qb_op_neg)

@@ -182,28 +182,13 @@ qb_status qb_build_std(qb_call *call)
     return build_variance(call, true);
 }
 
-/* scale * sqrt(sum((x / scale)^2)) with scale = max|x|, through which no derivative flows (its contributions cancel).
- * Where the scale is 0 or infinite it is 1 instead: the result is 0 or infinite by itself, and at 0 the rule of sqrt
- * makes the derivative 0. */
 qb_status qb_build_norm(qb_call *call)
 {
-    qb_graph *g = call->graph;
     qb_reduced over;
     qb_value x;
     QB_TRY(qb_take_reduction(call, &over));
     QB_TRY(qb_take_operand(call, QB_TAKES_FLOATING, 0, &x));
-    qb_value result;
-    if (over.extent == 0) {
-        result = number_left(g, &over, floating_dtype(&over), 0);
-    } else if (over.count == 0) {
-        result = qb_abs(g, x);
-    } else {
-        qb_value largest = qb_reduce_max(g, qb_abs(g, qb_stop_gradient(g, x)), over.count, over.axes);
-        qb_value unusable = qb_bit_or(g, qb_equal(g, largest, qb_splat_like(g, largest, 0)), qb_isinf(g, largest));
-        qb_value scale = qb_select(g, unusable, qb_splat_like(g, largest, 1), largest);
-        qb_value scaled = qb_div(g, x, qb_spread(g, &over, scale));
-        result = qb_mul(g, scale, qb_sqrt(g, qb_sum_over(g, &over, qb_mul(g, scaled, scaled))));
-    }
-    call->result = qb_keep_axes(call, &over, &call->parameter[1], result);
+    call->result =
+        qb_keep_axes(call, &over, &call->parameter[1], qb_reduce_norm(call->graph, x, over.count, over.axes));
     return QB_OK;
 }

@@ -56,6 +56,8 @@ qb_value qb_reduce_sum(qb_graph *graph, qb_value a, int count, const int64_t *ax
 qb_value qb_reduce_prod(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 qb_value qb_reduce_max(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 qb_value qb_reduce_min(qb_graph *graph, qb_value a, int count, const int64_t *axes);
+/* Euclidean, of floating numbers, without overflow or underflow; of one element (no axes) its magnitude. */
+qb_value qb_reduce_norm(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 
 /* Product summed over paired axes: a_contract[i] with b_contract[i]; batch axes pair likewise and stay. Result axes: batch (in the
  * order given), the free ones of a, the free ones of b. Floating and integer dtypes. */

@@ -22,6 +22,7 @@ enum {
     QB_OP_REVERSE_ONLY = 1 << 9,    /* has no forward derivative */
     QB_OP_TRANSPOSE_ONLY = 1 << 10, /* linear, and nothing can be done with it but transposing */
     QB_OP_EFFECT = 1 << 12,         /* stays where nothing uses its results */
+    QB_OP_REDUCES = 1 << 13,        /* over axes, which are attribute 0 and vanish: `reduction` says how */
     QB_OP_MOVES =
         1 << 11 /* each element of the result is one of the operands', or 0; `cpu` takes elements of any kind */
 };
@@ -83,8 +84,9 @@ struct qb_op {
     unsigned flags;
     int attribute_count;
     const char *attribute_name[8];
-    qb_lane lane;      /* QB_LANE_NONE unless elementwise */
-    int element_flops; /* floating-point operations for each element of the result; 0: none, or see `flops` */
+    qb_lane lane;           /* QB_LANE_NONE unless elementwise */
+    qb_reduction reduction; /* with QB_OP_REDUCES */
+    int element_flops;      /* floating-point operations for each element of the result; 0: none, or see `flops` */
 
     qb_status (*infer)(const qb_inference *inference);
     void (*jvp)(qb_rule *rule);          /* NULL: derived from the flags */

@@ -8,8 +8,9 @@
  * exact where factors are 0.
  *
  * Operands are b and a; without a the factors are 1, and the recurrence is a running sum. Of floating numbers that
- * is kept in twice the precision, so that its error does not grow with the number of terms. With the attribute
+ * is exact to about twice the precision, so that its error does not grow with the number of terms. With the attribute
  * `strong` a product is 0 wherever a factor or the value before it is: tangents stay 0 through infinite factors. */
+#include "cpu/recurrence.h"
 #include "ops/build.h"
 
 static qb_status recurrence_infer(const qb_inference *in)
@@ -88,122 +89,6 @@ static qb_value recurrence_simplify(qb_rule *r)
     return QB_NONE;
 }
 
-/* ---- Kernels: columns column .. column+width-1 of one block of n rows, rows `step` elements apart (negative: from
- * the end) */
-
-enum { STRIP = 32, RENORMALIZED_EVERY = 32 };
-
-/* The sum and what rounding has added to it so far (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum and Dot
- * Product", 2005). From time to time they are added anew, so that the cost stays below a unit in the last place of
- * the sum and its own rounding does not matter. An infinite or NaN sum has no cost. Starting from -0 and subtracting
- * the cost keeps the sign of sums that are zero. */
-#define SUM(T, width)                                                                                                  \
-    static void sum_##T##_##width(const void *terms, void *sums, int64_t n, int64_t step, int64_t count)               \
-    {                                                                                                                  \
-        const T *b = terms;                                                                                            \
-        T *t = sums, sum[width], cost[width] = {0};                                                                    \
-        for (int64_t i = 0; i < width; i++)                                                                            \
-            sum[i] = (T)-0.0;                                                                                          \
-        for (int64_t k = 0; k < n; k++, b += step, t += step) {                                                        \
-            for (int64_t i = 0; i < count; i++) {                                                                      \
-                T x = b[i], s = sum[i] + x, z = s - sum[i], e = (sum[i] - (s - z)) + (x - z);                          \
-                cost[i] -= e - e == 0 ? e : 0;                                                                         \
-                sum[i] = s;                                                                                            \
-                t[i] = s - cost[i];                                                                                    \
-            }                                                                                                          \
-            if (k % RENORMALIZED_EVERY != 0)                                                                           \
-                continue;                                                                                              \
-            for (int64_t i = 0; i < count; i++) {                                                                      \
-                T s = sum[i] - cost[i], e = cost[i] - (sum[i] - s);                                                    \
-                cost[i] = e - e == 0 ? e : 0;                                                                          \
-                sum[i] = s;                                                                                            \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-SUM(double, 1)
-SUM(float, 1)
-SUM(double, STRIP)
-SUM(float, STRIP)
-
-#define PLAIN(a, t)  ((a) * (t))
-#define STRONG(a, t) ((a) == 0 || (t) == 0 ? 0 : (a) * (t))
-
-/* With factors; the value before a row is the row just written. T is unsigned for integers, whose sums and products
- * wrap. */
-#define RECURRENCE(T, product)                                                                                         \
-    static void recurrence_##T##_##product(const void *terms, const void *factors, void *values, int64_t n,            \
-                                           int64_t step, int64_t count)                                                \
-    {                                                                                                                  \
-        const T *b = terms, *a = factors;                                                                              \
-        T *t = values, before = b[0];                                                                                  \
-        for (int64_t i = 0; i < count; i++)                                                                            \
-            t[i] = b[i];                                                                                               \
-        for (int64_t k = 1; count == 1 && k < n; k++) {                                                                \
-            before = (a ? product(a[k * step], before) : before) + b[k * step];                                        \
-            t[k * step] = before;                                                                                      \
-        }                                                                                                              \
-        for (int64_t k = 1; count > 1 && k < n; k++) {                                                                 \
-            b += step, t += step;                                                                                      \
-            if (a)                                                                                                     \
-                a += step;                                                                                             \
-            for (int64_t i = 0; i < count; i++)                                                                        \
-                t[i] = (a ? product(a[i], t[i - step]) : t[i - step]) + b[i];                                          \
-        }                                                                                                              \
-    }
-RECURRENCE(double, PLAIN)
-RECURRENCE(float, PLAIN)
-RECURRENCE(uint32_t, PLAIN)
-RECURRENCE(uint64_t, PLAIN)
-RECURRENCE(double, STRONG)
-RECURRENCE(float, STRONG)
-
-/* One block: n rows of `inner` elements. */
-static void run_block(qb_dtype dtype, bool strong, const void *b, const void *a, void *t, int64_t n, int64_t step,
-                      int64_t inner)
-{
-    if (dtype == QB_FLOAT64 && a)
-        (strong ? recurrence_double_STRONG : recurrence_double_PLAIN)(b, a, t, n, step, inner);
-    else if (dtype == QB_FLOAT32 && a)
-        (strong ? recurrence_float_STRONG : recurrence_float_PLAIN)(b, a, t, n, step, inner);
-    else if (qb_dtype_size(dtype) == 4 && !qb_dtype_is_floating(dtype))
-        recurrence_uint32_t_PLAIN(b, a, t, n, step, inner);
-    else if (!qb_dtype_is_floating(dtype))
-        recurrence_uint64_t_PLAIN(b, a, t, n, step, inner);
-    else if (inner == 1)
-        (dtype == QB_FLOAT64 ? sum_double_1 : sum_float_1)(b, t, n, step, 1);
-    else
-        for (int64_t column = 0, width; column < inner; column += width) {
-            width = inner - column < STRIP ? inner - column : STRIP;
-            if (dtype == QB_FLOAT64)
-                sum_double_STRIP((const double *)b + column, (double *)t + column, n, step, width);
-            else
-                sum_float_STRIP((const float *)b + column, (float *)t + column, n, step, width);
-        }
-}
-
-static void recurrence_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
-                           const void *const *operand, const qb_type *result_type, void *const *result)
-{
-    (void)operand_type;
-    int axis = (int)attribute[0].integer;
-    int64_t outer = 1, inner = 1, n = result_type->shape[axis];
-    for (int i = 0; i < result_type->rank; i++) {
-        outer *= i < axis ? result_type->shape[i] : 1;
-        inner *= i > axis ? result_type->shape[i] : 1;
-    }
-    if (n * inner == 0)
-        return;
-    bool reverse = attribute[1].integer != 0;
-    size_t size = qb_dtype_size(result_type->dtype), block = (size_t)(n * inner) * size;
-    size_t first = reverse ? (size_t)((n - 1) * inner) * size : 0;
-    for (int64_t o = 0; o < outer; o++) {
-        size_t place = (size_t)o * block + first;
-        run_block(result_type->dtype, attribute[2].integer != 0, (const char *)operand[0] + place,
-                  operand_count == 2 ? (const char *)operand[1] + place : NULL, (char *)result[0] + place, n,
-                  reverse ? -inner : inner, inner);
-    }
-}
-
 static double recurrence_flops(const qb_graph *graph, const qb_node *node)
 {
     return (double)qb_value_size(graph, node->result) * node->operand_count; /* an addition; with factors, a product */
@@ -222,7 +107,7 @@ const qb_op qb_op_recurrence = {.name = "recurrence",
                                 .transpose = recurrence_transpose,
                                 .batch = recurrence_batch,
                                 .simplify = recurrence_simplify,
-                                .cpu = recurrence_cpu};
+                                .cpu = qb_recurrence_run};
 
 qb_value qb_recurrence(qb_graph *graph, qb_value terms, qb_value factors, int axis, bool reverse, bool strong)
 {

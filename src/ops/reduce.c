@@ -1,6 +1,8 @@
 /* Reductions over axes, which vanish from the shape. */
 #include "ops/build.h"
 
+#include <math.h>
+
 static qb_status infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
@@ -25,6 +27,14 @@ static qb_status infer_sum(const qb_inference *in)
 {
     if (in->operand[0].dtype == QB_BOOL)
         return qb_fail(QB_ERROR_VALUE, "%s: takes numbers, got bool; convert with astype", in->op->name);
+    return infer(in);
+}
+
+static qb_status infer_norm(const qb_inference *in)
+{
+    if (!qb_dtype_is_floating(in->operand[0].dtype))
+        return qb_fail(QB_ERROR_VALUE, "%s: takes floating numbers, got %s; convert with astype", in->op->name,
+                       qb_dtype_name(in->operand[0].dtype));
     return infer(in);
 }
 
@@ -172,21 +182,41 @@ static void prod_jvp(qb_rule *r)
     r->result_tangent[0] = p < 0 ? p : qb_reshape(g, t, reduced.rank, reduced.shape);
 }
 
-#define REDUCTION(op_name, text, op_flags, op_infer, op_jvp, op_transpose, op_simplify)                                \
+/* x/|x| is what a tangent is multiplied by, and 0 where |x| is: dividing by infinity there makes derivatives of every
+ * order 0, as a root's are at 0. */
+static void norm_jvp(qb_rule *r)
+{
+    qb_graph *g = r->graph;
+    qb_value norm = r->result[0], zero = qb_splat_like(g, norm, 0), infinity = qb_splat_like(g, norm, INFINITY);
+    qb_value divisor = qb_select(g, qb_equal(g, norm, zero), infinity, norm);
+    qb_value direction = qb_div(g, r->operand[0], spread_like_operand(r, divisor));
+    r->result_tangent[0] =
+        qb_reduce_sum(g, qb_strong_mul(g, r->tangent[0], direction), r->attribute[0].count, r->attribute[0].integers);
+}
+
+static double norm_flops(const qb_graph *graph, const qb_node *node)
+{
+    return 2 * qb_flops_of_operand(graph, node);
+}
+
+#define REDUCTION(op_name, text, op_flags, op_flops, op_infer, op_jvp, op_transpose, op_simplify)                      \
     const qb_op qb_op_reduce_##op_name = {.name = "reduce_" #op_name,                                                  \
                                           .summary = text,                                                             \
                                           .arity = 1,                                                                  \
                                           .result_count = 1,                                                           \
-                                          .flags = op_flags,                                                           \
+                                          .flags = QB_OP_REDUCES | (op_flags),                                         \
                                           .attribute_count = 1,                                                        \
                                           .attribute_name = {"axes"},                                                  \
                                           .lane = QB_LANE_NONE,                                                        \
-                                          .flops = qb_flops_of_operand,                                                \
+                                          .reduction = QB_REDUCE_##op_name,                                            \
+                                          .flops = op_flops,                                                           \
                                           .infer = op_infer,                                                           \
                                           .jvp = op_jvp,                                                               \
                                           .transpose = op_transpose,                                                   \
                                           .batch = batch,                                                              \
-                                          .simplify = op_simplify};                                                    \
+                                          .simplify = op_simplify};
+
+#define REDUCTION_BUILDER(op_name)                                                                                     \
     qb_value qb_reduce_##op_name(qb_graph *graph, qb_value a, int count, const int64_t *axes)                          \
     {                                                                                                                  \
         if (count == 0)                                                                                                \
@@ -195,9 +225,33 @@ static void prod_jvp(qb_rule *r)
         return qb_emit(graph, &qb_op_reduce_##op_name, 1, &a, &attribute);                                             \
     }
 
-REDUCTION(sum, "Sum over axes", QB_OP_LINEAR, infer_sum, sum_jvp, sum_transpose, sum_simplify)
-REDUCTION(prod, "Product over axes", 0, infer_sum, prod_jvp, NULL, NULL)
-REDUCTION(max, "Largest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp,
-          NULL, NULL)
-REDUCTION(min, "Smallest element over axes; NaN if any is; ties share the derivative", 0, infer_extremum, extremum_jvp,
-          NULL, NULL)
+REDUCTION(sum, "Sum over axes", QB_OP_LINEAR, qb_flops_of_operand, infer_sum, sum_jvp, sum_transpose, sum_simplify)
+REDUCTION(prod, "Product over axes", 0, qb_flops_of_operand, infer_sum, prod_jvp, NULL, NULL)
+REDUCTION(max, "Largest element over axes; NaN if any is; ties share the derivative", 0, qb_flops_of_operand,
+          infer_extremum, extremum_jvp, NULL, NULL)
+REDUCTION(min, "Smallest element over axes; NaN if any is; ties share the derivative", 0, qb_flops_of_operand,
+          infer_extremum, extremum_jvp, NULL, NULL)
+REDUCTION(norm, "Euclidean norm over axes without overflow or underflow; NaN if any element is", 0, norm_flops,
+          infer_norm, norm_jvp, NULL, NULL)
+REDUCTION_BUILDER(sum)
+REDUCTION_BUILDER(prod)
+REDUCTION_BUILDER(max)
+REDUCTION_BUILDER(min)
+
+qb_value qb_reduce_norm(qb_graph *graph, qb_value a, int count, const int64_t *axes)
+{
+    if (a < 0)
+        return a;
+    const qb_value_info *info = &graph->values[a];
+    int64_t shape[QB_MAX_RANK], terms = 1;
+    int rank = 0;
+    for (int axis = 0, next = 0; axis < info->rank; axis++)
+        if (next < count && axes[next] == axis)
+            terms *= info->shape[axes[next++]];
+        else
+            shape[rank++] = info->shape[axis];
+    if (terms == 1) /* a device may take a reduction over one element for the element */
+        return qb_reshape(graph, qb_abs(graph, a), rank, shape);
+    qb_attribute attribute = qb_ints(count, axes);
+    return qb_emit(graph, &qb_op_reduce_norm, 1, &a, &attribute);
+}

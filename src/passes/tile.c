@@ -232,7 +232,7 @@ static int8_t follow(step *s)
         return s->axis[0] != NO_AXIS && !contains(&s->node->attributes[0], s->axis[0]) ? s->axis[0] : NO_AXIS;
     if (op == &qb_op_concat)
         return s->axis[0] != s->node->attributes[0].integer ? follow_equal(s) : NO_AXIS;
-    if (op == &qb_op_reduce_sum || op == &qb_op_reduce_prod || op == &qb_op_reduce_max || op == &qb_op_reduce_min)
+    if (op->flags & QB_OP_REDUCES)
         return follow_reduction(s);
     return op == &qb_op_dot ? follow_dot(s) : NO_AXIS;
 }

@@ -33,26 +33,53 @@ int32_t qb_buffers_overwritten(const qb_plan *plan, int32_t v)
     return operands[0];
 }
 
-/* What an output overwrites is computed in the output's memory to begin with. Values are numbered topologically, so the
- * last of a chain of such calls comes first here. */
-static void find_homes(qb_plan *plan)
+/* The value of equal size whose only reader in its last step is the lane operation `v`, lane by lane; -1: none. */
+static int32_t replaced_by_lanes(const qb_plan *plan, int32_t v, const int32_t *last_readers)
 {
+    const qb_plan_value *value = &plan->values[v];
+    for (int i = 0; value->role == QB_ROLE_LANE && i < value->operand_count; i++) {
+        int32_t id = plan->operands[value->operand + i];
+        const qb_plan_value *operand = &plan->values[id];
+        if (operand->root == id && operand->step >= 0 && operand->step < value->step &&
+            operand->last_step == value->step && operand->output < 0 && operand->home < 0 &&
+            operand->count == value->count && last_readers[id] == 1 &&
+            qb_dtype_size((qb_dtype)operand->dtype) == qb_dtype_size((qb_dtype)value->dtype))
+            return id;
+    }
+    return -1;
+}
+
+/* What an output overwrites, or replaces lane by lane, is computed in the output's memory to begin with. Values are
+ * numbered topologically, so the last of a chain of such steps comes first here. */
+static void find_homes(qb_plan *plan, int32_t *last_readers)
+{
+    for (int32_t v = 0; v < plan->value_count; v++) {
+        const qb_plan_value *value = &plan->values[v];
+        for (int i = 0; i < value->operand_count; i++) {
+            int32_t root = plan->values[plan->operands[value->operand + i]].root;
+            last_readers[root] += plan->values[root].last_step == value->step;
+        }
+    }
     for (int32_t v = plan->value_count - 1; v >= 0; v--) {
         const qb_plan_value *value = &plan->values[v];
         int32_t home = value->output >= 0 ? value->output : value->home;
-        int32_t overwritten = home < 0 || value->step < 0 ? -1 : qb_buffers_overwritten(plan, v);
-        if (overwritten >= 0)
-            plan->values[overwritten].home = home;
+        if (home < 0 || value->step < 0)
+            continue;
+        int32_t before = qb_buffers_overwritten(plan, v);
+        before = before >= 0 ? before : replaced_by_lanes(plan, v, last_readers);
+        if (before >= 0)
+            plan->values[before].home = home;
     }
 }
 
 qb_buffers *qb_buffers_begin(qb_plan *plan)
 {
-    find_homes(plan);
     size_t values = (size_t)plan->value_count, steps = (size_t)plan->unit_count;
     qb_buffers *b = qb_plan_scratch(plan, 1, sizeof *b);
-    if (!b)
+    int32_t *last_readers = qb_plan_scratch_zeroed(plan, values, sizeof *last_readers);
+    if (!b || !last_readers)
         return NULL;
+    find_homes(plan, last_readers);
     *b = (qb_buffers){.plan = plan,
                       .gaps = qb_plan_scratch(plan, values + 1, sizeof *b->gaps),
                       .dying = qb_plan_scratch(plan, steps, sizeof *b->dying),

@@ -216,19 +216,6 @@ static qb_status add_reduction(qb_plan *plan, const qb_node *node, const qb_redu
     return QB_OK;
 }
 
-static qb_reduction reduction_of(const qb_op *op)
-{
-    return op == &qb_op_reduce_sum    ? QB_REDUCE_sum
-           : op == &qb_op_reduce_prod ? QB_REDUCE_prod
-           : op == &qb_op_reduce_max  ? QB_REDUCE_max
-                                      : QB_REDUCE_min;
-}
-
-static bool is_reduction(const qb_op *op)
-{
-    return op == &qb_op_reduce_sum || op == &qb_op_reduce_prod || op == &qb_op_reduce_max || op == &qb_op_reduce_min;
-}
-
 static qb_status read_reduction(qb_plan *plan, const qb_node *node)
 {
     const qb_value_info *info = operand_info(plan, node, 0);
@@ -246,7 +233,7 @@ static qb_status read_reduction(qb_plan *plan, const qb_node *node)
         for (int i = 0; i <= axis; i++)
             outer *= info->shape[i];
         if (extent != 1) {
-            qb_reduction_split split = {reduction_of(node->op), outer, extent, inner};
+            qb_reduction_split split = {node->op->reduction, outer, extent, inner};
             QB_TRY(add_reduction(plan, node, &split, &id));
         }
     }
@@ -531,7 +518,7 @@ static qb_status read_node(qb_plan *plan, const qb_node *node)
         return read_lane(plan, node);
     if (op->flags & QB_OP_VIEW)
         return read_view(plan, node);
-    if (is_reduction(op))
+    if (op->flags & QB_OP_REDUCES)
         return read_reduction(plan, node);
     if (op == &qb_op_dot)
         return read_dot(plan, node);
@@ -630,7 +617,8 @@ qb_status qb_plan_make(qb_plan *plan, qb_context *context, const qb_graph *graph
     *plan = (qb_plan){.context = context, .graph = graph, .memory = memory};
     QB_TRY(qb_plan_read_graph(plan));
     QB_TRY(qb_plan_fuse(plan));
-    return qb_plan_emit(plan);
+    QB_TRY(qb_plan_emit(plan));
+    return qb_plan_band(plan);
 }
 
 void qb_plan_end(qb_plan *plan)

@@ -4,6 +4,7 @@
  *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products, calls
  *   fuse.c     plan values are grouped into kernels, and the steps put in order
  *   emit.c     each kernel's loads, registers and instructions
+ *   bands.c    which of the kernels run together, a band of rows at a time
  *   buffers.c  a slot for every stored value; where it lies in the arena (asked by emit.c, step by step)
  *
  * A plan value is a contiguous array, known by its number of elements, or a view of one. A reshape of a contiguous
@@ -72,8 +73,17 @@ typedef struct qb_call_step {
     const qb_type *types;          /* operands, then results */
 } qb_call_step;
 
+/* Some kernels that run together, a band of rows at a time (bands.c). */
+typedef struct qb_band {
+    int32_t steps;
+    int64_t rows;       /* of each kernel */
+    int64_t chunk_rows; /* in a band */
+    int64_t chunks;
+} qb_band;
+
 typedef struct qb_step {
     qb_step_kind kind;
+    const qb_band *band; /* that begins with this step; NULL: none */
     union {
         qb_kernel *kernel;
         const qb_product *dot;
@@ -153,6 +163,7 @@ void qb_plan_end(qb_plan *plan);
 qb_status qb_plan_read_graph(qb_plan *plan);
 qb_status qb_plan_fuse(qb_plan *plan);
 qb_status qb_plan_emit(qb_plan *plan);
+qb_status qb_plan_band(qb_plan *plan);
 
 /* ---- Shared */
 

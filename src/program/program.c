@@ -372,10 +372,36 @@ static void run_call(const qb_call_step *call, const qb_frame *frame)
                   results);
 }
 
+/* ---- Bands */
+
+typedef struct band_job {
+    const qb_program *program;
+    const qb_step *step;
+    const qb_frame *frame;
+} band_job;
+
+static void run_band(void *data, int64_t chunk, int worker)
+{
+    const band_job *job = data;
+    const qb_band *band = job->step->band;
+    int64_t first = chunk * band->chunk_rows;
+    int64_t limit = band->rows - first < band->chunk_rows ? band->rows : first + band->chunk_rows;
+    char **registers = job->frame->registers + worker * job->program->register_count;
+    for (const qb_step *step = job->step; step < job->step + band->steps; step++)
+        qb_kernel_run_rows(step->kernel, job->frame->slots, registers + step->kernel->first_register, band->rows, first,
+                           limit);
+}
+
 static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_state *state)
 {
     const qb_step *end = program->steps + program->step_count;
     for (const qb_step *step = program->steps; step < end; step++) {
+        if (step->band) {
+            band_job job = {program, step, frame};
+            qb_parallel(step->band->chunks, run_band, &job);
+            step += step->band->steps - 1;
+            continue;
+        }
         switch (step->kind) {
         case QB_STEP_KERNEL:
             qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
@@ -402,7 +428,7 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
         const void *source = output->kind == QB_OUTPUT_INPUT      ? inputs[output->index]
                              : output->kind == QB_OUTPUT_CONSTANT ? output->constant->data
                                                                   : outputs[output->index];
-        memcpy(outputs[program->copies[i].output], source, (size_t)program->copies[i].bytes);
+        qb_parallel_copy(outputs[program->copies[i].output], source, (size_t)program->copies[i].bytes);
     }
     return QB_OK;
 }

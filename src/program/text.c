@@ -20,7 +20,7 @@ static const int lane_arities[] = {
 #undef BINARY
     3, 1};
 
-static const char *const reduction_names[] = {"sum", "prod", "max", "min"};
+static const char *const reduction_names[] = {"sum", "prod", "max", "min", "norm"};
 
 static void add_slot(qb_text *text, const qb_program *program, int32_t index)
 {
@@ -166,6 +166,9 @@ static void add_program(qb_text *text, const qb_program *program)
                 (long long)program->arena_size);
     for (int32_t i = 0; i < program->step_count; i++) {
         const qb_step *step = &program->steps[i];
+        if (step->band)
+            qb_text_add(text, "%d steps in bands of %lld of %lld rows:\n", (int)step->band->steps,
+                        (long long)step->band->chunk_rows, (long long)step->band->rows);
         qb_text_add(text, "%3d: ", (int)i);
         switch (step->kind) {
         case QB_STEP_KERNEL: add_kernel(text, program, step->kernel); break;

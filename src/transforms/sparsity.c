@@ -404,11 +404,6 @@ static bool is_accumulating_scatter(const qb_op *op)
     return op == &qb_op_scatter_add || op == &qb_op_scatter_mul || op == &qb_op_scatter_max || op == &qb_op_scatter_min;
 }
 
-static bool is_reduction(const qb_op *op)
-{
-    return op == &qb_op_reduce_sum || op == &qb_op_reduce_prod || op == &qb_op_reduce_max || op == &qb_op_reduce_min;
-}
-
 static qb_status propagate(walk *w, const qb_node *node, int32_t *out)
 {
     const qb_op *op = node->op;
@@ -418,7 +413,7 @@ static qb_status propagate(walk *w, const qb_node *node, int32_t *out)
         return move(w, node, out);
     else if (is_accumulating_scatter(op) && can_move(w, node))
         return scatter(w, node, out);
-    else if (is_reduction(op))
+    else if (op->flags & QB_OP_REDUCES)
         return reduce(w, node, out);
     else if (op == &qb_op_dot)
         return product(w, node, out);

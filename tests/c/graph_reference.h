@@ -7,6 +7,7 @@
 #include "ops/op.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct reference_array {
@@ -105,6 +106,8 @@ static void reference_reduce(const qb_node *node, const reference_array *a, cons
             *t += x;
         else if (node->op == &qb_op_reduce_prod)
             *t *= x;
+        else if (node->op == &qb_op_reduce_norm)
+            *t = hypot(*t, x);
         else if (!seen[target] || (node->op == &qb_op_reduce_max ? x > *t : x < *t) || x != x)
             *t = x;
         seen[target] = true;

@@ -243,6 +243,16 @@ static inline void build_extrema(qb_graph *g, qb_dtype d)
     out(g, qb_mul(g, qb_reduce_max(g, y, 2, INTEGERS(0, 1)), qb_reduce_min(g, y, 2, INTEGERS(0, 1))));
 }
 
+static void build_norms(qb_graph *g, qb_dtype d)
+{
+    qb_value y = qb_mul(g, IN(2, 3, 4), IN(2, 3, 4));
+    out(g, qb_reduce_norm(g, y, 3, INTEGERS(0, 1, 2)));
+    out(g, qb_reduce_norm(g, y, 1, INTEGERS(1)));
+    out(g, qb_reduce_norm(g, y, 2, INTEGERS(0, 2)));
+    out(g, qb_reduce_norm(g, check_input(g, d, SHAPE(2, 1)), 1, INTEGERS(1)));
+    out(g, qb_reduce_norm(g, check_input(g, d, SHAPE(2, 0)), 1, INTEGERS(1)));
+}
+
 /* ---- Products: AxBxC... names the axes of the operands, one letter an axis; equal letters of both are contracted
  * in the order of `contract`, or are batch axes when they stand in `batch`. */
 
@@ -450,6 +460,7 @@ static const sample structural_samples[] = {
     {"reduce_sum", NULL, build_sum, SIGNED},
     {"reduce_prod", NULL, build_prod, SIGNED},
     {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},
+    {"reduce_norm", NULL, build_norms, SIGNED},
 #define PRODUCT_SAMPLE(name, a, b, contract, batch) {"dot_" #name, NULL, build_dot_##name, SIGNED},
     PRODUCTS(PRODUCT_SAMPLE)
 #undef PRODUCT_SAMPLE

@@ -499,7 +499,7 @@ static void test_reductions(void)
 {
     uint64_t state = 8;
     static element x[LARGEST_BLOCK];
-    for (int r = 0; r < QB_REDUCE_COUNT; r++)
+    for (int r = 0; r < QB_REDUCE_norm; r++)
         for (int d = 0; d < QB_DTYPE_COUNT; d++) {
             qb_reduction reduction = (qb_reduction)r;
             qb_dtype dtype = (qb_dtype)d;
@@ -524,6 +524,53 @@ static void test_reductions(void)
                        (unsigned long long)expected.u64);
             }
         }
+}
+
+/* Norms of n numbers around `scale`, with zeros among them, against long double. */
+static void test_norms_of(size_t n, double scale, uint64_t *state)
+{
+    static double x[LARGEST_BLOCK];
+    static float s[LARGEST_BLOCK];
+    long double sum = 0, sum_f32 = 0;
+    double norm, pair;
+    float norm_f32;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = i % 7 == 5 ? 0 : (random_unit(state) - 0.5) * scale;
+        s[i] = (float)x[i];
+        sum += (long double)x[i] * (long double)x[i];
+        sum_f32 += (long double)s[i] * (long double)s[i];
+    }
+    table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
+    table->reduce[QB_REDUCE_norm][QB_FLOAT32](n, &norm_f32, s);
+    EXPECT(error_in_ulp_f64(norm, sqrtl(sum)) < 3, "norm of %zu about %a: %a, not %La", n, scale, norm, sqrtl(sum));
+    EXPECT(error_in_ulp_f32(norm_f32, sqrtl(sum_f32)) < 1, "norm of %zu floats about %a: %a, not %La", n, scale,
+           (double)norm_f32, sqrtl(sum_f32));
+    if (n < 2)
+        return;
+    table->norm[QB_FLOAT64](1, &pair, &x[0], &x[1], NULL);
+    sum = sqrtl((long double)x[0] * (long double)x[0] + (long double)x[1] * (long double)x[1]);
+    EXPECT(error_in_ulp_f64(pair, sum) < 2, "norm of %a and %a: %a", x[0], x[1], pair);
+}
+
+static void test_norms(void)
+{
+    static const double scales[] = {1,       0x1p-1070, 0x1p-600, 0x1p-455, 0x1p-445,
+                                    0x1p490, 0x1p505,   0x1p1000, 1e-42,    1e30};
+    uint64_t state = 11;
+    for (size_t n = 0; LANE_REFERENCE_IS_EXACT && n <= LARGEST_BLOCK; n += n < 70 ? 1 : 61)
+        for (size_t k = 0; k < sizeof scales / sizeof *scales; k++)
+            test_norms_of(n, scales[k], &state);
+    for (size_t n = 3; n < 100; n += 48) {
+        double x[100] = {0}, norm;
+        x[1] = -INFINITY;
+        table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
+        EXPECT(isinf(norm) && norm > 0, "norm with an infinity: %a", norm);
+        x[0] = NAN;
+        table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
+        EXPECT(isnan(norm), "norm with a NaN: %a", norm);
+        table->norm[QB_FLOAT64](1, &norm, &x[0], &x[1], NULL);
+        EXPECT(isnan(norm), "norm of a NaN and an infinity: %a", norm);
+    }
 }
 
 /* ---- Shapes of a block */
@@ -580,6 +627,8 @@ static void test_every_block_shape(void)
             if (kernel)
                 test_block_shapes(ops[k].name, kernel, dtype, ops[k].is_test ? QB_BOOL : dtype, dtype);
         }
+    for (int d = QB_FLOAT64; d <= QB_FLOAT32; d++)
+        test_block_shapes("norm", table->norm[d], (qb_dtype)d, (qb_dtype)d, (qb_dtype)d);
     for (int d = 0; d < QB_DTYPE_COUNT; d++) {
         test_block_shapes("select", table->kernels[QB_LANE_select][d], (qb_dtype)d, (qb_dtype)d, QB_BOOL);
         for (int to = 0; to < QB_DTYPE_COUNT; to++)
@@ -637,6 +686,7 @@ int main(void)
         test_select();
         test_convert();
         test_reductions();
+        test_norms();
         test_every_block_shape();
         if (wide && strcmp(table->instruction_set, "baseline") != 0)
             test_same_bits(wide);

@@ -405,6 +405,47 @@ def test_norm_along_axes():
     np.testing.assert_allclose(np.asarray(gradient), [[0.0, 0.0], [0.6, 0.8]], rtol=1e-15)
 
 
+NORM_SHAPES = [(0,), (1,), (3,), (257,), (5000,), (1, 4), (4, 1), (9, 3), (3, 300), (300, 3), (90, 130), (5, 300, 4)]
+
+
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
+def test_norms_of_any_size_and_scale(shape):
+    """Neither overflow nor underflow, over any axis; mixed with rows of zeros."""
+    values = np.random.default_rng(5).standard_normal(shape)
+    values[: shape[0] // 3] = 0
+    cases = [("float64", scale, 1e-15) for scale in (1, 1e-200, 3e-162, 1e155, 1e300)]
+    cases += [("float32", scale, 4e-7) for scale in (1, 1e-25, 1e30)]
+    for dtype, scale, tolerance in cases:
+        x = (values * scale).astype(dtype)
+        exact = x.astype(np.longdouble)
+        for axis in (None, *range(len(shape))):
+            norm = qb.norm(qb.array(x, dtype=getattr(qb, dtype)), axis=axis).numpy()
+            expected = np.sqrt((exact * exact).sum(axis=axis))
+            np.testing.assert_allclose(norm.astype(np.longdouble), expected, rtol=tolerance, err_msg=f"{dtype} {scale}")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_derivatives_of_norms_of_any_scale(scale):
+    x = np.array([2.0, -3.0, 6.0])
+    unit = x / 7
+    gradient = qb.grad(qb.norm)(qb.array(x * scale))
+    np.testing.assert_allclose(np.asarray(gradient), unit, rtol=1e-15)
+    hessian = qb.hessian(qb.norm)(qb.array(x * scale))
+    np.testing.assert_allclose(np.asarray(hessian), (np.eye(3) - np.outer(unit, unit)) / 7 / scale, rtol=1e-14)
+    batched = qb.vmap(qb.hessian(qb.norm))(qb.array([x * scale, 0 * x]))
+    np.testing.assert_allclose(np.asarray(batched[0]), np.asarray(hessian), rtol=1e-15)
+    np.testing.assert_array_equal(np.asarray(batched[1]), np.zeros((3, 3)))
+
+
+def test_norms_with_special_values():
+    for fill in (2, 300):
+        for v, expected in (([INF, -INF], INF), ([INF, NAN], NAN), ([NAN, 1.0], NAN), ([-0.0, 0.0], 0.0)):
+            norm = qb.norm(qb.array(v * fill)).item()
+            assert norm == expected or (norm != norm and expected != expected)
+    assert qb.norm(qb.array([-3.0])).item() == 3.0
+    assert qb.norm(qb.array([[-3.0], [0.0]]), axis=1).tolist() == [3.0, 0.0]
+
+
 def test_bool_and_integer_inputs_have_no_gradient():
     gradients = qb.grad(lambda x, n, flags: qb.sum(qb.where(flags, x * n, 0.0)), argnums=(0, 1, 2))(
         qb.array([1.0, 2.0]), qb.array([3, 4], dtype=qb.int64), qb.array([True, False])

@@ -31,6 +31,35 @@ def test_running_sum_with_cancellation():
     assert qb.cumsum(qb.array(x))[-1].item() == math.fsum(x)
 
 
+@pytest.mark.parametrize("n", [32_767, 32_768, 40_001, 1_200_000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_long_running_sums_are_exact_but_for_the_last_rounding(n, reverse):
+    """Rows so long that they are cut into pieces; the terms cancel."""
+    x = np.random.default_rng(8).standard_normal(n) * 10.0 ** np.random.default_rng(9).integers(-8, 8, n)
+    x[n // 2 :] = -x[: n - n // 2]
+    sums = np.asarray(qb.cumsum(qb.array(x), reverse=reverse))
+    sums, terms = (sums[::-1], x[::-1].tolist()) if reverse else (sums, x.tolist())
+    twice = np.finfo("float64").eps ** 2 * np.abs(x).sum()
+    for k in (1, 500, 8192, 8193, 16_384, 20_000, n // 2 + 7, n - 1, n):
+        exact = math.fsum(terms[:k])
+        assert abs(sums[k - 1] - exact) <= np.spacing(abs(exact)) + twice
+
+
+@pytest.mark.parametrize("at", [0, 8191, 8192, 30_000, 49_999])
+def test_a_long_running_sum_is_bad_from_the_bad_term_on(at):
+    x = np.ones(50_000)
+    for bad in (np.inf, np.nan):
+        x[at] = bad
+        expected = np.cumsum(x)
+        np.testing.assert_array_equal(np.asarray(qb.cumsum(qb.array(x))), expected)
+        np.testing.assert_array_equal(np.asarray(qb.cumsum(qb.array(x, dtype="float32"))), expected)
+        np.testing.assert_array_equal(np.asarray(qb.cumsum(qb.array(x[::-1].copy()), reverse=True))[::-1], expected)
+    x = np.zeros(50_000)
+    x[[9000, 20_000, 20_001]] = [-1.5e308, 1e308, 1e308]  # the last two alone would overflow
+    np.testing.assert_array_equal(np.asarray(qb.cumsum(qb.array(x))), np.cumsum(x))
+    assert math.copysign(1, qb.cumsum(qb.array(-0.0 * np.ones(50_000)))[-1].item()) == -1
+
+
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_running_sums_of_infinities(dtype):
     x = np.array([1.0, np.inf, 2.0, 3.0, -np.inf, 1.0], dtype)

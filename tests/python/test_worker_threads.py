@@ -31,11 +31,15 @@ for dtype in ("float64", "float32"):
         return qb.array(random.normal(size=shape).astype(dtype))
 
     x, row = data(1_000_003), data(300)
-    show(qb.tanh(x) * x, qb.sum(x), qb.sum(qb.sin(x) * x), qb.max(x), qb.mean(x))
+    show(qb.tanh(x) * x, qb.sum(x), qb.sum(qb.sin(x) * x), qb.max(x), qb.mean(x), qb.norm(x))
     for shape in ((7, 100_003), (100_003, 7), (3001, 300), (300, 3001), (20, 300, 170), (2, 400_001)):
         m = data(*shape)
         for axis in range(len(shape)):
-            show(qb.sum(qb.exp(-m * m), axis=axis), qb.max(m, axis=axis), qb.sum(m, axis=axis) + 1)
+            show(qb.sum(qb.exp(-m * m), axis=axis), qb.max(m, axis=axis), qb.sum(m, axis=axis) + 1, qb.norm(m, axis))
+    i = qb.array(random.integers(-100_003, 100_003, 200_000), dtype=qb.int64)
+    show(data(100_003)[i], data(100_003, 3)[i], data(3, 100_003)[:, i], data(300_000).at[i].add(1.0))
+    show(qb.cumsum(x), qb.cumsum(data(3, 50_000), 1), qb.cumsum(data(3000, 300), 0), qb.cumprod(data(300, 90) + 1, 0))
+    show(qb.grad(lambda x: qb.sum(qb.cumsum(x) ** 2))(x))
     show(qb.transpose(data(1500, 1400)) + 1, data(1000, 300) + row)
     show(data(700, 90) @ data(90, 500), data(64, 3000) @ data(3000, 64), data(33, 5) @ data(5, 100_000))
     show(data(300, 40, 50) @ data(300, 50, 30), data(2000, 1500) @ data(1500))
