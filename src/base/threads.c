@@ -175,3 +175,12 @@ void qb_parallel(int64_t chunks, qb_chunk_work work, void *data)
     if (owns)
         (void)pthread_mutex_unlock(&p->owner);
 }
+
+bool qb_parallel_is_free(void)
+{
+    pool *p = &shared;
+    bool is_free = qb_thread_count() > 1 && pthread_mutex_trylock(&p->owner) == 0;
+    if (is_free)
+        (void)pthread_mutex_unlock(&p->owner);
+    return is_free;
+}

@@ -6,6 +6,7 @@
 #ifndef QB_BASE_THREADS_H
 #define QB_BASE_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { QB_MOST_THREADS = 32 };
@@ -17,5 +18,9 @@ int qb_thread_count(void);
  * and no two calls with the same one run at once. Returns when all are done. */
 typedef void (*qb_chunk_work)(void *data, int64_t chunk, int worker);
 void qb_parallel(int64_t chunks, qb_chunk_work work, void *data);
+
+/* Whether qb_parallel would find the workers free now: not within a chunk, nor while another thread's work is being done.
+ * For work whose results do not depend on how it is cut, and that is done faster in one piece by one thread. */
+bool qb_parallel_is_free(void);
 
 #endif

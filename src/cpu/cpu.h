@@ -46,15 +46,18 @@ typedef struct qb_product {
     int64_t batch_count;
     const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
     int method;                               /* chosen by qb_product_prepare, like those that follow */
-    int64_t chunk_count, chunk_size; /* pieces of work for threads; examples of the batch, rows or columns in one */
-    enum { QB_SPLIT_BATCH, QB_SPLIT_ROWS, QB_SPLIT_COLUMNS } split;
+    int64_t chunk_count;                      /* pieces of work for threads, */
+    int64_t chunk_batch, chunk_m, chunk_n;    /* each of so many examples of the batch, rows and columns */
+    int64_t scratch_size;                     /* bytes, for each thread */
     qb_product_loop loop;
+    qb_gemm gemm;
 } qb_product;
 
 /* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */
 bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 void qb_product_prepare(qb_product *dot);
 const char *qb_product_method(const qb_product *dot); /* in words */
-void qb_product_run(const qb_product *dot, char *const *slots);
+/* `scratch` is the first thread's, others' follow at a distance of `scratch_stride`. */
+void qb_product_run(const qb_product *dot, char *const *slots, char *scratch, int64_t scratch_stride);
 
 #endif

@@ -1,5 +1,5 @@
 /* The loops of loops.h, for one instruction set: compiled with QB_ISA set to its name. */
-#include "cpu/loops.h"
+#include "cpu/gemm.h"
 
 #include <string.h>
 
@@ -230,4 +230,6 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
                 [QB_INT64] = product_uint64_t,
                 [QB_UINT32] = product_uint32_t,
                 [QB_UINT64] = product_uint64_t},
+    .gemm = {[QB_FLOAT64] = QB_GEMM_NAME(double, QB_ISA), [QB_FLOAT32] = QB_GEMM_NAME(float, QB_ISA)},
+    .vector_bytes = QB_GEMM_VECTOR_BYTES,
 };

@@ -19,11 +19,17 @@ typedef struct qb_product_shape {
 } qb_product_shape;
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
+/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. `scratch`: qb_gemm_scratch bytes. */
+typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, void *c, int64_t c_m,
+                        void *scratch);
+
 typedef struct qb_loop_table {
     const char *instruction_set;
     qb_copy_loop copy_1, copy_4, copy_8;                /* by bytes of an element */
     qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only */
     qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
+    qb_gemm gemm[QB_DTYPE_COUNT];                       /* floating point */
+    int64_t vector_bytes;                               /* of gemm */
 } qb_loop_table;
 
 /* The table of the instruction set that the lane kernels use (loops_select.c). */

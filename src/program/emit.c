@@ -542,6 +542,9 @@ static qb_status emit_dot(emitter *e, int32_t v, const qb_product **out)
     if (value->dot->a < 0 || value->dot->b < 0)
         return qb_fail_memory();
     qb_product_prepare(value->dot);
+    int64_t scratch = value->dot->scratch_size;
+    e->plan->scratch_size = e->plan->scratch_size > scratch ? e->plan->scratch_size : scratch;
+    e->plan->is_parallel = e->plan->is_parallel || (scratch > 0 && value->dot->chunk_count > 1);
     *out = value->dot;
     return QB_OK;
 }

@@ -137,9 +137,9 @@ typedef struct qb_plan {
     int32_t slot_count, slot_capacity;
     qb_output *outputs;
     int64_t arena_size;     /* bytes */
-    int64_t scratch_size;   /* bytes of registers, the most that a kernel needs */
+    int64_t scratch_size;   /* bytes for each thread, the most that a kernel's registers or a product need */
     int64_t partial_size;   /* bytes of the partial results of a kernel's chunks, likewise */
-    bool is_parallel;       /* whether a kernel has several chunks */
+    bool is_parallel;       /* whether threads need registers or scratch memory of their own */
     int64_t register_count; /* of all kernels */
     int64_t address_count;  /* operands and results, the most that a call has */
 } qb_plan;
