@@ -35,11 +35,12 @@ qb_lane_kernel qb_reduce_combine(qb_reduction reduction, qb_dtype dtype);
 /* Writes the reduction of no elements. */
 void qb_reduce_identity(qb_reduction reduction, qb_dtype dtype, int64_t count, void *result);
 
-/* ---- Products (dot.c): c[batch][m][n] = sum over k of a * b, c contiguous */
+/* ---- Products (dot.c): c[batch][m][n] = addend + sum over k of a * b; addend and c contiguous */
 
 typedef struct qb_product {
     qb_dtype dtype;
     int32_t a, b, c; /* slots */
+    int32_t addend;  /* likewise; -1: none */
     int64_t a_offset, b_offset;
     qb_product_shape shape;
     int32_t batch_rank;
@@ -55,6 +56,8 @@ typedef struct qb_product {
 
 /* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */
 bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+/* Whether it may have an addend. */
+bool qb_product_adds(const qb_product *dot);
 void qb_product_prepare(qb_product *dot);
 const char *qb_product_method(const qb_product *dot); /* in words */
 /* `scratch` is the first thread's, others' follow at a distance of `scratch_stride`. */

@@ -121,6 +121,11 @@ static enum method choose_method(const qb_product *d)
     return fits && narrow ? METHOD_NARROW : METHOD_TILES;
 }
 
+bool qb_product_adds(const qb_product *d)
+{
+    return choose_method(d) == METHOD_TILES;
+}
+
 static int64_t quotient_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
@@ -190,7 +195,8 @@ typedef struct part {
     int64_t row, rows, column, columns;
 } part;
 
-static void run_part(const qb_product *d, const part *p, const char *a, const char *b, char *c, char *scratch)
+static void run_part(const qb_product *d, const part *p, const char *a, const char *b, const char *addend, char *c,
+                     char *scratch)
 {
     int64_t size = (int64_t)qb_dtype_size(d->dtype);
     qb_product_shape shape = d->shape;
@@ -199,12 +205,13 @@ static void run_part(const qb_product *d, const part *p, const char *a, const ch
     a += p->row * shape.a_m * size;
     b += p->column * shape.b_n * size;
     c += (p->row * d->shape.n + p->column) * size;
+    addend += addend ? (p->row * d->shape.n + p->column) * size : 0;
     switch (d->method) {
     case METHOD_ZERO: memset(c, 0, (size_t)(shape.m * shape.n * size)); break;
     case METHOD_LOOP: d->loop(&shape, a, b, c); break;
     case METHOD_GEMV: run_gemv(d, a, b, c); break;
     case METHOD_NARROW: run_gemm(d, (int)shape.m, (int)shape.n, a, b, c); break;
-    default: d->gemm(&shape, a, b, c, d->shape.n, scratch); break;
+    default: d->gemm(&shape, a, b, addend, c, d->shape.n, scratch); break;
     }
 }
 
@@ -214,15 +221,18 @@ static void run_batch(const qb_product *d, char *const *slots, int64_t first, in
 {
     int64_t size = (int64_t)qb_dtype_size(d->dtype), index[QB_MAX_RANK] = {0}, rest = first;
     const char *a = slots[d->a] + d->a_offset * size, *b = slots[d->b] + d->b_offset * size;
-    char *c = slots[d->c] + first * d->shape.m * d->shape.n * size;
+    int64_t step = d->shape.m * d->shape.n * size;
+    char *c = slots[d->c] + first * step;
+    const char *addend = d->addend >= 0 ? slots[d->addend] + first * step : NULL;
     for (int axis = d->batch_rank - 1; axis >= 0 && rest > 0; axis--) {
         index[axis] = rest % d->batch[axis];
         rest /= d->batch[axis];
         a += d->a_batch[axis] * index[axis] * size;
         b += d->b_batch[axis] * index[axis] * size;
     }
-    for (int64_t i = first; i < limit; i++, c += d->shape.m * d->shape.n * size) {
-        run_part(d, p, a, b, c, scratch);
+    for (int64_t i = first; i < limit; i++, c += step) {
+        run_part(d, p, a, b, addend, c, scratch);
+        addend += addend ? step : 0;
         for (int axis = d->batch_rank - 1; axis >= 0; axis--) {
             a += d->a_batch[axis] * size;
             b += d->b_batch[axis] * size;

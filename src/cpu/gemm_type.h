@@ -22,8 +22,8 @@ typedef struct NAME(tile) {
     int64_t a_m, a_k, b_k, b_last;
     T *c;
     int64_t c_m, c_last;
-    bool adds;     /* to what is in c */
-    int64_t width; /* columns, where they are fewer than LANES */
+    const T *addend; /* like c; NULL: zeros */
+    int64_t width;   /* columns, where they are fewer than LANES */
 } NAME(tile);
 
 ALWAYS_INLINE void NAME(fetch)(const NAME(tile) * t, const int rows, const int vectors)
@@ -32,7 +32,7 @@ ALWAYS_INLINE void NAME(fetch)(const NAME(tile) * t, const int rows, const int v
     for (int i = 0; i < rows; i++) {
         UNROLLED
         for (int v = 0; v < vectors; v++)
-            __builtin_prefetch(t->c + i * t->c_m + v * LANES, 1);
+            __builtin_prefetch(t->addend + i * t->c_m + v * LANES);
     }
 }
 
@@ -65,17 +65,17 @@ ALWAYS_INLINE void NAME(multiply)(const NAME(tile) * t, const int rows, const in
 ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int vectors)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
-    if (t->adds)
+    if (t->addend)
         NAME(fetch)(t, rows, vectors);
     NAME(multiply)(t, rows, vectors, sum);
     T *c = t->c;
     int64_t c_m = t->c_m, c_last = t->c_last;
-    if (t->adds) { /* a row is read before it is written: its last vector may overlap the one before */
+    if (t->addend) { /* all is read before c is written, which it may be: a last vector may overlap the one before */
         UNROLLED
         for (int i = 0; i < rows; i++) {
             UNROLLED
             for (int v = 0; v < vectors; v++)
-                sum[i][v] += *(const UNALIGNED *)(c + i * c_m + (v < vectors - 1 ? v * LANES : c_last));
+                sum[i][v] += *(const UNALIGNED *)(t->addend + i * c_m + (v < vectors - 1 ? v * LANES : c_last));
         }
     }
     UNROLLED
@@ -86,15 +86,18 @@ ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int
     }
 }
 
-ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
+ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
+    T lanes[QB_GEMM_ROWS][LANES];
     NAME(multiply)(t, rows, 1, sum);
     UNROLLED
+    for (int i = 0; i < rows; i++)
+        *(UNALIGNED *)lanes[i] = sum[i][0];
     for (int i = 0; i < rows; i++) {
-        T *c = t->c + i * t->c_m;
+        int64_t row = i * t->c_m;
         for (int64_t j = 0; j < t->width; j++)
-            c[j] = t->adds ? c[j] + sum[i][0][j] : sum[i][0][j];
+            t->c[row + j] = t->addend ? t->addend[row + j] + lanes[i][j] : lanes[i][j];
     }
 }
 
@@ -134,8 +137,9 @@ typedef struct NAME(block) {
     int64_t rows, k;
     const T *a, *b; /* from the block's first row and first term on */
     T *c;
+    const T *addend;
     int64_t c_m;
-    bool adds, packs_a, packs_b;
+    bool packs_a, packs_b;
     T *packed_a, *packed_b;
 } NAME(block);
 
@@ -220,7 +224,6 @@ static void NAME(run_panel)(const NAME(block) * s, int64_t first, int64_t width,
          .b_last = s->packs_b ? (vectors - 1) * LANES : last,
          .c_m = s->c_m,
          .c_last = last,
-         .adds = s->adds,
          .width = width};
     if (s->packs_b)
         NAME(pack_panel)(s, first, width, vectors);
@@ -229,6 +232,7 @@ static void NAME(run_panel)(const NAME(block) * s, int64_t first, int64_t width,
         t.a = s->packs_a ? s->packed_a + row * s->k : s->a + row * t.a_m;
         t.a_k = s->packs_a ? rows : t.a_k;
         t.c = s->c + row * s->c_m + first;
+        t.addend = s->addend ? s->addend + row * s->c_m + first : NULL;
         NAME(tiles)[width < LANES ? 0 : vectors][rows - 1](&t);
     }
 }
@@ -247,8 +251,8 @@ static void NAME(run_block)(const NAME(block) * s)
     }
 }
 
-void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, void *c, int64_t c_m,
-                             void *scratch)
+void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, const void *start, void *c,
+                             int64_t c_m, void *scratch)
 {
     int64_t size = sizeof(T), k = d->k < QB_GEMM_DEPTH ? d->k : QB_GEMM_DEPTH;
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
@@ -259,12 +263,13 @@ void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const voi
     int64_t tiles = (d->m + QB_GEMM_ROWS - 1) / QB_GEMM_ROWS, height = (tiles + blocks - 1) / blocks * QB_GEMM_ROWS;
     for (int64_t p = 0; p < d->k; p += k) {
         s.k = k < d->k - p ? k : d->k - p;
-        s.adds = p > 0;
+        const T *addend = p > 0 ? c : start;
         s.b = (const T *)b + p * d->b_k;
         for (int64_t i = 0; i < d->m; i += height) {
             s.rows = height < d->m - i ? height : d->m - i;
             s.a = (const T *)a + i * d->a_m + p * d->a_k;
             s.c = (T *)c + i * c_m;
+            s.addend = addend ? addend + i * c_m : NULL;
             NAME(run_block)(&s);
         }
     }

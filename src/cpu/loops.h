@@ -19,9 +19,10 @@ typedef struct qb_product_shape {
 } qb_product_shape;
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
-/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. `scratch`: qb_gemm_scratch bytes. */
-typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, void *c, int64_t c_m,
-                        void *scratch);
+/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which is laid out
+ * as c and may be c (NULL: zeros). `scratch`: qb_gemm_scratch bytes. */
+typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
+                        int64_t c_m, void *scratch);
 
 typedef struct qb_loop_table {
     const char *instruction_set;
