@@ -204,3 +204,12 @@ void qb_parallel_copy(void *target, const void *source, size_t size)
     else
         qb_parallel((int64_t)((size - 1) / COPIED_AT_ONCE + 1), copy_chunk, &c);
 }
+
+bool qb_parallel_is_free(void)
+{
+    pool *p = &shared;
+    bool is_free = qb_thread_count() > 1 && pthread_mutex_trylock(&p->owner) == 0;
+    if (is_free)
+        (void)pthread_mutex_unlock(&p->owner);
+    return is_free;
+}

@@ -6,6 +6,7 @@
 #ifndef QB_BASE_THREADS_H
 #define QB_BASE_THREADS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,5 +22,9 @@ void qb_parallel(int64_t chunks, qb_chunk_work work, void *data);
 
 /* memcpy; of megabytes, by all threads. */
 void qb_parallel_copy(void *target, const void *source, size_t size);
+
+/* Whether qb_parallel would find the workers free now: not within a chunk, nor while another thread's work is being done.
+ * For work whose results do not depend on how it is cut, and that is done faster in one piece by one thread. */
+bool qb_parallel_is_free(void);
 
 #endif

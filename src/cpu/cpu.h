@@ -42,26 +42,32 @@ qb_lane_kernel qb_reduce_combine(qb_reduction reduction, qb_dtype dtype);
 /* Writes the reduction of no elements. */
 void qb_reduce_identity(qb_reduction reduction, qb_dtype dtype, int64_t count, void *result);
 
-/* ---- Products (dot.c): c[batch][m][n] = sum over k of a * b, c contiguous */
+/* ---- Products (dot.c): c[batch][m][n] = addend + sum over k of a * b; addend and c contiguous */
 
 typedef struct qb_product {
     qb_dtype dtype;
     int32_t a, b, c; /* slots */
+    int32_t addend;  /* likewise; -1: none */
     int64_t a_offset, b_offset;
     qb_product_shape shape;
     int32_t batch_rank;
     int64_t batch_count;
     const int64_t *batch, *a_batch, *b_batch; /* extents and strides of the batch axes */
     int method;                               /* chosen by qb_product_prepare, like those that follow */
-    int64_t chunk_count, chunk_size; /* pieces of work for threads; examples of the batch, rows or columns in one */
-    enum { QB_SPLIT_BATCH, QB_SPLIT_ROWS, QB_SPLIT_COLUMNS } split;
+    int64_t chunk_count;                      /* pieces of work for threads, */
+    int64_t chunk_batch, chunk_m, chunk_n;    /* each of so many examples of the batch, rows and columns */
+    int64_t scratch_size;                     /* bytes, for each thread */
     qb_product_loop loop;
+    qb_gemm gemm;
 } qb_product;
 
 /* Whether a factor with these extents and strides can be used as it lies; otherwise it has to be copied. */
 bool qb_product_accepts(qb_dtype dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+/* Whether it may have an addend. */
+bool qb_product_adds(const qb_product *dot);
 void qb_product_prepare(qb_product *dot);
 const char *qb_product_method(const qb_product *dot); /* in words */
-void qb_product_run(const qb_product *dot, char *const *slots);
+/* `scratch` is the first thread's, others' follow at a distance of `scratch_stride`. */
+void qb_product_run(const qb_product *dot, char *const *slots, char *scratch, int64_t scratch_stride);
 
 #endif

@@ -1,5 +1,5 @@
 /* The loops of loops.h, for one instruction set: compiled with QB_ISA set to its name. */
-#include "cpu/loops.h"
+#include "cpu/gemm.h"
 
 #include "cpu/norm.h"
 #include "cpu/running.h"
@@ -267,4 +267,6 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
                     [QB_UINT32] = recurrence_uint32_t_PLAIN,
                     [QB_UINT64] = recurrence_uint64_t_PLAIN},
                    {[QB_FLOAT64] = recurrence_double_STRONG, [QB_FLOAT32] = recurrence_float_STRONG}},
+    .gemm = {[QB_FLOAT64] = QB_GEMM_NAME(double, QB_ISA), [QB_FLOAT32] = QB_GEMM_NAME(float, QB_ISA)},
+    .vector_bytes = QB_GEMM_VECTOR_BYTES,
 };

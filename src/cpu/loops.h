@@ -20,6 +20,11 @@ typedef struct qb_product_shape {
 } qb_product_shape;
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
+/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which is laid out
+ * as c and may be c (NULL: zeros). `scratch`: qb_gemm_scratch bytes. */
+typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
+                        int64_t c_m, void *scratch);
+
 /* A running sum is the number sum - cost. */
 typedef struct qb_running {
     double sum, cost;
@@ -42,6 +47,8 @@ typedef struct qb_loop_table {
     qb_copy_loop copy_1, copy_4, copy_8;                        /* by bytes of an element */
     qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT];         /* bool: max and min only; norm: floating */
     qb_product_loop product[QB_DTYPE_COUNT];                    /* not bool */
+    qb_gemm gemm[QB_DTYPE_COUNT];                               /* floating point */
+    int64_t vector_bytes;                                       /* of gemm */
     qb_running (*running_together)(qb_running a, qb_running b); /* their sum */
     qb_running_sum running_sum[QB_DTYPE_COUNT];                 /* these three: floating */
     qb_running_total running_total[QB_DTYPE_COUNT];

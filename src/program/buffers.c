@@ -17,20 +17,29 @@ struct qb_buffers {
     int64_t *size; /* of a value's block in the arena; 0: none, or passed on */
 };
 
+/* The operand of a value that it may overwrite, if that is read last here; -1: none. */
+static int overwritten_operand(const qb_plan_value *value)
+{
+    if (value->role == QB_ROLE_DOT)
+        return value->operand_count == 3 ? 2 : -1; /* what the product is added to */
+    return value->role == QB_ROLE_CALL && (value->node->op->flags & QB_OP_OVERWRITES) ? 0 : -1;
+}
+
 int32_t qb_buffers_overwritten(const qb_plan *plan, int32_t v)
 {
     const qb_plan_value *value = &plan->values[v];
-    if (value->role != QB_ROLE_CALL || !(value->node->op->flags & QB_OP_OVERWRITES))
+    int which = overwritten_operand(value);
+    if (which < 0)
         return -1;
     const int32_t *operands = plan->operands + value->operand;
-    const qb_plan_value *first = &plan->values[operands[0]];
-    if (first->root != operands[0] || first->step < 0 || first->last_step != value->step || first->output >= 0 ||
-        first->count != value->count)
+    const qb_plan_value *taken = &plan->values[operands[which]];
+    if (taken->root != operands[which] || taken->step < 0 || taken->last_step != value->step || taken->output >= 0 ||
+        taken->count != value->count)
         return -1;
-    for (int i = 1; i < value->operand_count; i++)
-        if (plan->values[operands[i]].root == operands[0])
+    for (int i = 0; i < value->operand_count; i++)
+        if (i != which && plan->values[operands[i]].root == operands[which])
             return -1;
-    return operands[0];
+    return operands[which];
 }
 
 /* The value of equal size whose only reader in its last step is the lane operation `v`, lane by lane; -1: none. */

@@ -26,7 +26,7 @@ static int64_t kernel_bytes(const qb_kernel *kernel)
     return bytes;
 }
 
-/* Of the two factors, each batch of which is read once, and the product. */
+/* Of the two factors, each batch of which is read once, what they are added to, and the product. */
 static int64_t product_bytes(const qb_product *dot)
 {
     int64_t a = dot->shape.m * dot->shape.k, b = dot->shape.k * dot->shape.n;
@@ -34,7 +34,8 @@ static int64_t product_bytes(const qb_product *dot)
         a *= dot->a_batch[i] != 0 ? dot->batch[i] : 1;
         b *= dot->b_batch[i] != 0 ? dot->batch[i] : 1;
     }
-    return (a + b + dot->batch_count * dot->shape.m * dot->shape.n) * (int64_t)qb_dtype_size(dot->dtype);
+    int64_t c = dot->batch_count * dot->shape.m * dot->shape.n;
+    return (a + b + (dot->addend >= 0 ? 2 * c : c)) * (int64_t)qb_dtype_size(dot->dtype);
 }
 
 static int64_t type_bytes(const qb_type *type)

@@ -537,13 +537,18 @@ static qb_status emit_dot(emitter *e, int32_t v, const qb_product **out)
 {
     qb_plan_value *value = &e->plan->values[v];
     const int32_t *operands = e->plan->operands + value->operand;
-    QB_TRY(qb_buffers_define(e->buffers, v, -1));
+    QB_TRY(qb_buffers_define(e->buffers, v, qb_buffers_overwritten(e->plan, v)));
     value->dot->a = qb_buffers_slot(e->buffers, operands[0]);
     value->dot->b = qb_buffers_slot(e->buffers, operands[1]);
     value->dot->c = value->slot;
-    if (value->dot->a < 0 || value->dot->b < 0)
+    if (value->operand_count == 3)
+        value->dot->addend = qb_buffers_slot(e->buffers, operands[2]);
+    if (value->dot->a < 0 || value->dot->b < 0 || (value->operand_count == 3 && value->dot->addend < 0))
         return qb_fail_memory();
     qb_product_prepare(value->dot);
+    int64_t scratch = value->dot->scratch_size;
+    e->plan->scratch_size = e->plan->scratch_size > scratch ? e->plan->scratch_size : scratch;
+    e->plan->is_parallel = e->plan->is_parallel || (scratch > 0 && value->dot->chunk_count > 1);
     *out = value->dot;
     return QB_OK;
 }

@@ -113,11 +113,56 @@ static qb_status read_leaf(qb_plan *plan, const qb_node *node)
     return QB_OK;
 }
 
+/* Whether the value is a product's, in whatever shape, and has one reader. */
+static bool is_product_read_once(const qb_plan *plan, qb_value value)
+{
+    const qb_node *node = qb_node_of(plan->graph, value);
+    while (plan->use_count[value] == 1 && (node->op == &qb_op_reshape || node->op == &qb_op_permute)) {
+        value = qb_operand(plan->graph, node, 0);
+        node = qb_node_of(plan->graph, value);
+    }
+    return plan->use_count[value] == 1 && node->op == &qb_op_dot;
+}
+
+/* Whether `addend` can be added to the product `id`, which `add` reads as this operand, while that is computed. Where the
+ * addend would not be in memory anyway, the kernel that computes it may as well add. */
+static bool can_add_to(const qb_plan *plan, const qb_node *add, int operand, int32_t id, int32_t addend)
+{
+    const qb_plan_value *dot = &plan->values[id], *other = &plan->values[addend];
+    return addend < id && dot->role == QB_ROLE_DOT && dot->operand_count == 2 && other->role != QB_ROLE_VIEW &&
+           !qb_plan_in_kernel(other) && other->count == dot->count &&
+           is_product_read_once(plan, qb_operand(plan->graph, add, operand)) && qb_product_adds(dot->dot);
+}
+
+/* A sum of products, or of a product and what was summed up before (a carry), is computed by adding to it. */
+static qb_status add_to_dot(qb_plan *plan, int32_t id, int32_t addend)
+{
+    if (!QB_GROW(plan->operands, plan->operand_count, plan->operand_capacity, 3))
+        return qb_fail_memory();
+    qb_plan_value *value = &plan->values[id];
+    int32_t *operands = plan->operands + plan->operand_count;
+    operands[0] = plan->operands[value->operand];
+    operands[1] = plan->operands[value->operand + 1];
+    operands[2] = addend;
+    value->operand = plan->operand_count;
+    value->operand_count = 3;
+    value->node = NULL; /* it is no longer that node's value */
+    plan->operand_count += 3;
+    return QB_OK;
+}
+
 static qb_status read_lane(qb_plan *plan, const qb_node *node)
 {
     if (node->op->lane == QB_LANE_NONE) { /* stop_gradient: means nothing to a device */
         plan->map[node->result] = operand_value(plan, node, 0);
         return QB_OK;
+    }
+    for (int i = 0; node->op->lane == QB_LANE_add && i < 2; i++) {
+        int32_t id = operand_value(plan, node, i), addend = operand_value(plan, node, 1 - i);
+        if (can_add_to(plan, node, i, id, addend)) {
+            plan->map[node->result] = id;
+            return add_to_dot(plan, id, addend);
+        }
     }
     qb_plan_value *value = add_value(plan, QB_ROLE_LANE, plan->graph->values[node->result].dtype,
                                      qb_value_size(plan->graph, node->result), node->operand_count);
@@ -423,6 +468,7 @@ static qb_status read_dot(qb_plan *plan, const qb_node *node)
     if (!value)
         return qb_fail_memory();
     *dot = (qb_product){.dtype = (qb_dtype)value->dtype,
+                        .addend = -1,
                         .a_offset = a.view->offset,
                         .b_offset = b.view->offset,
                         .shape = {.m = a.extent,

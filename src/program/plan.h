@@ -24,7 +24,7 @@ typedef enum qb_role {
     QB_ROLE_LANE, /* an elementwise operation: an instruction */
     QB_ROLE_COPY, /* a view made contiguous: a load, and a store */
     QB_ROLE_REDUCE,
-    QB_ROLE_DOT,
+    QB_ROLE_DOT,    /* two factors, and what they are added to, if anything */
     QB_ROLE_CALL,   /* an op with a kernel of its own */
     QB_ROLE_REGION, /* a call that runs programs; its last further result is its workspace */
     QB_ROLE_RESULT  /* a further result of the call or region before it */
@@ -147,9 +147,9 @@ typedef struct qb_plan {
     int32_t slot_count, slot_capacity;
     qb_output *outputs;
     int64_t arena_size;     /* bytes */
-    int64_t scratch_size;   /* bytes of registers, the most that a kernel needs */
+    int64_t scratch_size;   /* bytes for each thread, the most that a kernel's registers or a product need */
     int64_t partial_size;   /* bytes of the partial results of a kernel's chunks, likewise */
-    bool is_parallel;       /* whether a kernel has several chunks */
+    bool is_parallel;       /* whether threads need registers or scratch memory of their own */
     int64_t register_count; /* of all kernels */
     int64_t address_count;  /* operands and results, the most that a call has */
 } qb_plan;
@@ -193,7 +193,7 @@ static inline bool qb_plan_in_kernel(const qb_plan_value *value)
 
 typedef struct qb_buffers qb_buffers;
 qb_buffers *qb_buffers_begin(qb_plan *plan); /* NULL when memory is out */
-/* The value that a call may overwrite with its first result, which is `value`; -1: none. */
+/* The value that a call may overwrite with its first result, or a product with itself, which is `value`; -1: none. */
 int32_t qb_buffers_overwritten(const qb_plan *plan, int32_t value);
 /* Gives the stored value a slot; `take_over` (-1: none) is a dying value whose memory it may have. */
 qb_status qb_buffers_define(qb_buffers *buffers, int32_t value, int32_t take_over);

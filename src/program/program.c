@@ -407,7 +407,9 @@ static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_st
             qb_kernel_run(step->kernel, frame->slots, frame->registers + step->kernel->first_register,
                           program->register_count, frame->partials);
             break;
-        case QB_STEP_DOT: qb_product_run(step->dot, frame->slots); break;
+        case QB_STEP_DOT:
+            qb_product_run(step->dot, frame->slots, (char *)frame + program->scratch_offset, program->scratch_size);
+            break;
         case QB_STEP_CALL: run_call(step->call, frame); break;
         case QB_STEP_REGION: QB_TRY(qb_region_run(step->region, frame->slots, frame->addresses, state)); break;
         }

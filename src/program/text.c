@@ -95,6 +95,10 @@ static void add_dot(qb_text *text, const qb_program *program, const qb_product *
     qb_text_add(text, "dot ");
     add_slot(text, program, dot->c);
     qb_text_add(text, " = ");
+    if (dot->addend >= 0) {
+        add_slot(text, program, dot->addend);
+        qb_text_add(text, " + ");
+    }
     add_slot(text, program, dot->a);
     qb_text_add(text, " strides %lld,%lld x ", (long long)dot->shape.a_m, (long long)dot->shape.a_k);
     add_slot(text, program, dot->b);

@@ -1,0 +1,285 @@
+/* One element type's products, included by gemm.c with T, LANES (of a vector), LANE_INDEX (an integer of T's size), and the
+ * lists of lanes LOWER and UPPER.
+ *
+ * c is computed tile by tile, each from a few rows of a and a panel of b. A panel is at most TILE_VECTORS wide; of its
+ * vectors the last one ends with the panel, so it may begin over columns of the one before, which are then computed twice.
+ * So no tile reads or writes beyond its columns, except where b is narrower than a vector: then zeros are packed. */
+
+#define NAME(name) PASTE_EXPANDED(PASTE_EXPANDED(name, _), T)
+#define VECTOR     NAME(vector)
+#define UNALIGNED  NAME(unaligned)
+
+typedef T VECTOR __attribute__((vector_size(VECTOR_BYTES)));
+typedef T UNALIGNED __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+typedef LANE_INDEX NAME(lanes) __attribute__((vector_size(VECTOR_BYTES)));
+
+/* ---- Tiles */
+
+/* What a tile reads and writes; columns of the last vector begin at b_last and c_last. */
+typedef struct NAME(tile) {
+    int64_t k;
+    const T *a, *b;
+    int64_t a_m, a_k, b_k, b_last;
+    T *c;
+    int64_t c_m, c_last;
+    const T *addend; /* like c; NULL: zeros */
+    int64_t width;   /* columns, where they are fewer than LANES */
+} NAME(tile);
+
+ALWAYS_INLINE void NAME(fetch)(const NAME(tile) * t, const int rows, const int vectors)
+{
+    UNROLLED
+    for (int i = 0; i < rows; i++) {
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            __builtin_prefetch(t->addend + i * t->c_m + v * LANES);
+    }
+}
+
+ALWAYS_INLINE void NAME(multiply)(const NAME(tile) * t, const int rows, const int vectors,
+                                  VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS])
+{
+    const T *a = t->a, *b = t->b;
+    int64_t a_m = t->a_m, a_k = t->a_k, b_k = t->b_k, b_last = t->b_last;
+    UNROLLED
+    for (int i = 0; i < rows; i++) {
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (VECTOR){0};
+    }
+    for (int64_t p = t->k; p > 0; p--, a += a_k, b += b_k) {
+        VECTOR row[TILE_VECTORS];
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            row[v] = *(const UNALIGNED *)(b + (v < vectors - 1 ? v * LANES : b_last));
+        UNROLLED
+        for (int i = 0; i < rows; i++) {
+            VECTOR factor = NAME(ALL)(a[i * a_m]);
+            UNROLLED
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] = NAME(FMA)(factor, row[v], sum[i][v]);
+        }
+    }
+}
+
+ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int vectors)
+{
+    VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
+    if (t->addend)
+        NAME(fetch)(t, rows, vectors);
+    NAME(multiply)(t, rows, vectors, sum);
+    T *c = t->c;
+    int64_t c_m = t->c_m, c_last = t->c_last;
+    if (t->addend) { /* all is read before c is written, which it may be: a last vector may overlap the one before */
+        UNROLLED
+        for (int i = 0; i < rows; i++) {
+            UNROLLED
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += *(const UNALIGNED *)(t->addend + i * c_m + (v < vectors - 1 ? v * LANES : c_last));
+        }
+    }
+    UNROLLED
+    for (int i = 0; i < rows; i++) {
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            *(UNALIGNED *)(c + i * c_m + (v < vectors - 1 ? v * LANES : c_last)) = sum[i][v];
+    }
+}
+
+ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
+{
+    VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
+    T lanes[QB_GEMM_ROWS][LANES];
+    NAME(multiply)(t, rows, 1, sum);
+    UNROLLED
+    for (int i = 0; i < rows; i++)
+        *(UNALIGNED *)lanes[i] = sum[i][0];
+    for (int i = 0; i < rows; i++) {
+        int64_t row = i * t->c_m;
+        for (int64_t j = 0; j < t->width; j++)
+            t->c[row + j] = t->addend ? t->addend[row + j] + lanes[i][j] : lanes[i][j];
+    }
+}
+
+#define TILE_NAME(rows, vectors) PASTE_EXPANDED(NAME(tile), _##rows##_##vectors)
+#define TILE(rows, vectors)                                                                                            \
+    static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
+    {                                                                                                                  \
+        NAME(compute)(t, rows, vectors);                                                                               \
+    }
+#define NARROW_TILE(rows, vectors)                                                                                     \
+    static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
+    {                                                                                                                  \
+        NAME(compute_narrow)(t, rows);                                                                                 \
+    }
+#define LISTED_TILE(rows, vectors) TILE_NAME(rows, vectors),
+#define EACH_ROWS(M, vectors)      M(1, vectors) M(2, vectors) M(3, vectors) M(4, vectors) M(5, vectors) M(6, vectors)
+EACH_ROWS(NARROW_TILE, 0)
+EACH_ROWS(TILE, 1)
+EACH_ROWS(TILE, 2)
+#if TILE_VECTORS > 2
+EACH_ROWS(TILE, 3)
+EACH_ROWS(TILE, 4)
+#endif
+
+/* By vectors (0: fewer columns than one has) and rows. */
+static void (*const NAME(tiles)[TILE_VECTORS + 1][QB_GEMM_ROWS])(const NAME(tile) *) = {
+    {EACH_ROWS(LISTED_TILE, 0)}, {EACH_ROWS(LISTED_TILE, 1)}, {EACH_ROWS(LISTED_TILE, 2)},
+#if TILE_VECTORS > 2
+    {EACH_ROWS(LISTED_TILE, 3)}, {EACH_ROWS(LISTED_TILE, 4)},
+#endif
+};
+
+/* ---- A block: rows of a, all columns of b, at most QB_GEMM_DEPTH terms */
+
+typedef struct NAME(block) {
+    const qb_product_shape *d;
+    int64_t rows, k;
+    const T *a, *b; /* from the block's first row and first term on */
+    T *c;
+    const T *addend;
+    int64_t c_m;
+    bool packs_a, packs_b;
+    T *packed_a, *packed_b;
+} NAME(block);
+
+/* LANES columns of b to rows of `out` that are `stride` apart; where their elements are side by side, in registers. */
+static void NAME(pack_columns)(int64_t k, const T *b, int64_t b_k, int64_t b_n, T *out, int64_t stride)
+{
+    int64_t p = 0;
+    for (; b_k == 1 && p + LANES <= k; p += LANES) {
+        VECTOR x[LANES], y[LANES];
+        UNROLLED
+        for (int i = 0; i < LANES; i++)
+            x[i] = *(const UNALIGNED *)(b + i * b_n + p);
+        UNROLLED
+        for (int turn = 1; turn < LANES;
+             turn *= 2) { /* each rotates the digits of (row, lane) by one: in the end by half */
+            UNROLLED
+            for (int i = 0; i < LANES / 2; i++) {
+                y[2 * i] = INTERLEAVE(x[i], x[i + LANES / 2], NAME(lanes), LOWER);
+                y[2 * i + 1] = INTERLEAVE(x[i], x[i + LANES / 2], NAME(lanes), UPPER);
+            }
+            UNROLLED
+            for (int i = 0; i < LANES; i++)
+                x[i] = y[i];
+        }
+        UNROLLED
+        for (int i = 0; i < LANES; i++)
+            *(VECTOR *)(out + (p + i) * stride) = x[i];
+    }
+    for (; p < k; p++)
+        for (int i = 0; i < LANES; i++)
+            out[p * stride + i] = b[i * b_n + p * b_k];
+}
+
+/* `width` columns of b from `first` on: for each term the vectors of a tile side by side. */
+static void NAME(pack_panel)(const NAME(block) * s, int64_t first, int64_t width, int vectors)
+{
+    int64_t b_k = s->d->b_k, b_n = s->d->b_n, last = width - LANES, stride = vectors * LANES;
+    const T *b = s->b + first * b_n;
+    T *out = s->packed_b;
+    if (width < LANES) {
+        for (int64_t p = 0; p < s->k; p++, b += b_k, out += LANES)
+            for (int64_t j = 0; j < LANES; j++)
+                out[j] = j < width ? b[j * b_n] : 0;
+    } else if (b_n == 1) {
+        for (int64_t p = 0; p < s->k; p++, b += b_k, out += stride) {
+            for (int v = 0; v < vectors - 1; v++)
+                *(VECTOR *)(out + v * LANES) = *(const UNALIGNED *)(b + v * LANES);
+            *(VECTOR *)(out + stride - LANES) = *(const UNALIGNED *)(b + last);
+        }
+    } else {
+        for (int v = 0; v < vectors; v++)
+            NAME(pack_columns)(s->k, b + (v < vectors - 1 ? v * LANES : last) * b_n, b_k, b_n, out + v * LANES, stride);
+    }
+}
+
+/* QB_GEMM_ROWS rows of a after the other, the last fewer: for each term their elements side by side. */
+static void NAME(pack_rows)(const NAME(block) * s)
+{
+    int64_t a_m = s->d->a_m, a_k = s->d->a_k, k = s->k, row = 0;
+    T *out = s->packed_a;
+    for (; row + QB_GEMM_ROWS <= s->rows; row += QB_GEMM_ROWS, out += k * QB_GEMM_ROWS) {
+        const T *a = s->a + row * a_m;
+        for (int64_t p = 0; p < k; p++)
+            for (int64_t i = 0; i < QB_GEMM_ROWS; i++)
+                out[p * QB_GEMM_ROWS + i] = a[i * a_m + p * a_k];
+    }
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t i = row; i < s->rows; i++)
+            *out++ = s->a[i * a_m + p * a_k];
+}
+
+/* `width` columns of c from `first` on. */
+static void NAME(run_panel)(const NAME(block) * s, int64_t first, int64_t width, int vectors)
+{
+    int64_t last = width < LANES ? 0 : width - LANES;
+    NAME(tile)
+    t = {.k = s->k,
+         .a_m = s->packs_a ? 1 : s->d->a_m,
+         .a_k = s->d->a_k,
+         .b = s->packs_b ? s->packed_b : s->b + first,
+         .b_k = s->packs_b ? vectors * LANES : s->d->b_k,
+         .b_last = s->packs_b ? (vectors - 1) * LANES : last,
+         .c_m = s->c_m,
+         .c_last = last,
+         .width = width};
+    if (s->packs_b)
+        NAME(pack_panel)(s, first, width, vectors);
+    for (int64_t row = 0; row < s->rows; row += QB_GEMM_ROWS) {
+        int64_t rows = s->rows - row < QB_GEMM_ROWS ? s->rows - row : QB_GEMM_ROWS;
+        t.a = s->packs_a ? s->packed_a + row * s->k : s->a + row * t.a_m;
+        t.a_k = s->packs_a ? rows : t.a_k;
+        t.c = s->c + row * s->c_m + first;
+        t.addend = s->addend ? s->addend + row * s->c_m + first : NULL;
+        NAME(tiles)[width < LANES ? 0 : vectors][rows - 1](&t);
+    }
+}
+
+/* Panels differ by one vector at most, so that the last has two where there are two: columns that are computed twice lie in
+ * one panel. */
+static void NAME(run_block)(const NAME(block) * s)
+{
+    int64_t n = s->d->n, vectors = (n + LANES - 1) / LANES, panels = (vectors + TILE_VECTORS - 1) / TILE_VECTORS;
+    if (s->packs_a)
+        NAME(pack_rows)(s);
+    for (int64_t panel = 0; panel < panels; panel++) {
+        int64_t first = panel * vectors / panels, limit = (panel + 1) * vectors / panels;
+        int64_t width = (panel == panels - 1 ? n : limit * LANES) - first * LANES;
+        NAME(run_panel)(s, first * LANES, width, (int)(limit - first));
+    }
+}
+
+void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, const void *start, void *c,
+                             int64_t c_m, void *scratch)
+{
+    int64_t size = sizeof(T), k = d->k < QB_GEMM_DEPTH ? d->k : QB_GEMM_DEPTH;
+    NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
+    s.packed_a = s.packed_b + k * QB_GEMM_PANEL_BYTES / size;
+    s.packs_a = qb_gemm_packs_left(d, size);
+    s.packs_b = d->b_n != 1 || d->n < LANES || (d->b_k * k * size > QB_GEMM_BLOCK_BYTES && d->m >= 4 * QB_GEMM_ROWS);
+    int64_t blocks = s.packs_a ? (d->m + QB_GEMM_HEIGHT - 1) / QB_GEMM_HEIGHT : 1;
+    int64_t tiles = (d->m + QB_GEMM_ROWS - 1) / QB_GEMM_ROWS, height = (tiles + blocks - 1) / blocks * QB_GEMM_ROWS;
+    for (int64_t p = 0; p < d->k; p += k) {
+        s.k = k < d->k - p ? k : d->k - p;
+        const T *addend = p > 0 ? c : start;
+        s.b = (const T *)b + p * d->b_k;
+        for (int64_t i = 0; i < d->m; i += height) {
+            s.rows = height < d->m - i ? height : d->m - i;
+            s.a = (const T *)a + i * d->a_m + p * d->a_k;
+            s.c = (T *)c + i * c_m;
+            s.addend = addend ? addend + i * c_m : NULL;
+            NAME(run_block)(&s);
+        }
+    }
+}
+
+#undef NAME
+#undef VECTOR
+#undef UNALIGNED
+#undef TILE_NAME
+#undef TILE
+#undef NARROW_TILE
+#undef LISTED_TILE
+#undef EACH_ROWS
