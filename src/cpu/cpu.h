@@ -57,4 +57,7 @@ void qb_product_prepare(qb_product *dot);
 const char *qb_product_method(const qb_product *dot); /* in words */
 void qb_product_run(const qb_product *dot, char *const *slots);
 
+/* Called before the first call of BLAS or LAPACK, each of which then runs in the thread that calls. */
+void qb_blas_use_one_thread(void);
+
 #endif

@@ -84,7 +84,7 @@ static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
 
 /* ---- Choice and entry */
 
-static void use_one_thread(void)
+void qb_blas_use_one_thread(void)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&done))
@@ -114,7 +114,7 @@ void qb_product_prepare(qb_product *dot)
     dot->loop = qb_loops()->product[dot->dtype];
     choose_chunks(dot);
     if (dot->method >= METHOD_GEMV)
-        use_one_thread();
+        qb_blas_use_one_thread();
 }
 
 const char *qb_product_method(const qb_product *dot)
