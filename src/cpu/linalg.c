@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "cpu/cpu.h"
+#include "cpu/small.h"
 #include "ops/build.h"
 
 #include "quabla_config.h"
@@ -56,7 +57,7 @@ static void trsm(qb_dtype d, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO tria
 /* ---- Batches and chunks */
 
 /* Enough to keep a core busy for some tens of microseconds. */
-enum { CHUNK_FLOPS = 200000 };
+enum { CHUNK_FLOPS = 200000, LANES = 16, MANY_COLUMNS = 16 };
 
 typedef void (*range_work)(const void *data, int64_t first, int64_t limit);
 
@@ -211,6 +212,14 @@ static void factor_symmetric(cholesky c)
     }
 }
 
+static void run_small_cholesky(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *all = data;
+    int64_t place = first * all->n * all->n;
+    qb_small_loops_of(all->dtype)
+        ->cholesky(all->n, limit - first, element(all->a, all->dtype, place), element(all->l, all->dtype, place));
+}
+
 static void run_cholesky(const void *data, int64_t first, int64_t limit)
 {
     const cholesky *all = data;
@@ -229,6 +238,10 @@ QB_LINALG_KERNEL(qb_cholesky_run)
     cholesky c = {.dtype = result_type->dtype, .n = n, .a = operand[0], .l = result[0]};
     if (n == 0 || n > INT_MAX || count == 0)
         return;
+    if (n <= QB_SMALL) {
+        in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
+        return;
+    }
     qb_blas_use_one_thread();
     in_chunks(count, (double)n * (double)n * (double)n / 3, 1, run_cholesky, &c);
 }
@@ -303,6 +316,35 @@ static void run_equations(const void *data, int64_t first, int64_t limit)
     }
 }
 
+static void run_small_triangular(const void *data, int64_t first, int64_t limit)
+{
+    const equations *all = data;
+    const equation *e = &all->first;
+    int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
+    qb_small_loops_of(e->dtype)->triangular_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
+                                                  element(all->b, e->dtype, side), element(e->x, e->dtype, side));
+}
+
+static void run_small_lu_solve(const void *data, int64_t first, int64_t limit)
+{
+    const equations *all = data;
+    const equation *e = &all->first;
+    int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
+    qb_small_loops_of(e->dtype)->lu_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
+                                          e->pivots + first * e->n, element(all->b, e->dtype, side),
+                                          element(e->x, e->dtype, side));
+}
+
+/* Small matrices by loops of our own, but for many right-hand sides of few matrices, which BLAS does better. */
+static void solve_equations(const equations *all, int64_t count, range_work small)
+{
+    const equation *e = &all->first;
+    if (e->n <= QB_SMALL && (e->m <= MANY_COLUMNS || count >= LANES))
+        in_chunks(count, (all->flops + 4 * (double)e->n) * (double)e->m, LANES, small, all);
+    else
+        in_chunks(count, all->flops * (double)e->m, 1, run_equations, all);
+}
+
 static bool begin_equations(equations *all, const qb_type *result_type, bool right)
 {
     int rank = result_type->rank;
@@ -326,7 +368,7 @@ QB_LINALG_KERNEL(qb_triangular_solve_run)
     if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
         return;
     all.flops = (double)all.first.n * (double)all.first.n;
-    in_chunks(batch_of(result_type), all.flops * (double)all.first.m, 1, run_equations, &all);
+    solve_equations(&all, batch_of(result_type), run_small_triangular);
 }
 
 /* ---- LU */
@@ -441,6 +483,15 @@ static void run_lu(const void *data, int64_t first, int64_t limit)
     }
 }
 
+static void run_small_lu(const void *data, int64_t first, int64_t limit)
+{
+    const lu *f = data;
+    int64_t place = first * f->n * f->n;
+    qb_small_loops_of(f->dtype)->lu(f->n, limit - first, element(f->a, f->dtype, place),
+                                    element(f->factors, f->dtype, place), f->pivots + first * f->n,
+                                    element(f->parity, f->dtype, first));
+}
+
 QB_LINALG_KERNEL(qb_lu_run)
 {
     (void)attribute, (void)operand_count, (void)result_type;
@@ -456,6 +507,10 @@ QB_LINALG_KERNEL(qb_lu_run)
             .parity = result[2]};
     if (m > INT_MAX || n > INT_MAX)
         return;
+    if (m == n && n <= QB_SMALL) {
+        in_chunks(batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
+        return;
+    }
     qb_blas_use_one_thread();
     in_chunks(batch_of(type), 2 * (double)m * (double)n * (double)f.k / 3, 1, run_lu, &f);
 }
@@ -538,7 +593,7 @@ QB_LINALG_KERNEL(qb_lu_solve_run)
     if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
         return;
     all.flops = 2 * (double)all.first.n * (double)all.first.n;
-    in_chunks(batch_of(result_type), all.flops * (double)all.first.m, 1, run_equations, &all);
+    solve_equations(&all, batch_of(result_type), run_small_lu_solve);
 }
 
 /* ---- Determinants */
