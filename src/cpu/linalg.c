@@ -312,7 +312,7 @@ static void run_equations(const void *data, int64_t first, int64_t limit)
             continue;
         }
         memcpy(e.x, element(all->b, dtype, i * n * m), (size_t)(n * m) * qb_dtype_size(dtype));
-        in_chunks(m, all->flops, 8, all->work, &e);
+        in_chunks(m, all->flops, BLOCK, all->work, &e);
     }
 }
 
