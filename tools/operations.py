@@ -79,7 +79,8 @@ def matrix():
 def public_functions():
     """Functions of arrays, by name: what is callable and public in the core, but for constructors and types."""
     kind = type(_core.sin)
-    return {name: value for name, value in vars(_core).items() if type(value) is kind}
+    functions = {name: value for name, value in vars(_core).items() if type(value) is kind}
+    return functions | {f"linalg.{name}": getattr(qb.linalg, name) for name in qb.linalg.__all__}
 
 
 def functions():

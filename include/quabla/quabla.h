@@ -134,7 +134,8 @@ QB_API int qb_graph_rank(const qb_graph *graph, qb_value value);
 QB_API const int64_t *qb_graph_shape(const qb_graph *graph, qb_value value);
 
 /* Applies a function of the library, with NumPy's broadcasting and promotion: qb_apply(g, "sum", 1, &x, "axis=-1, keepdims=True",
- * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list.
+ * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list. `out` gets one value, or
+ * as many as qb_function_result_count says ("linalg.slogdet": 2).
  * QB_ERROR_VALUE for an unknown function, shapes that do not broadcast and dtypes that do not mix or are not taken; QB_ERROR_TYPE for
  * a wrong number of operands and for parameters of the wrong kind. The message names the function and the shapes or dtypes. */
 QB_API qb_status qb_apply(qb_graph *graph, const char *function, int operand_count, const qb_value *operands,
@@ -143,6 +144,7 @@ QB_API int qb_function_count(void);
 QB_API const char *qb_function_name(int index);
 QB_API const char *qb_function_signature(int index); /* "x, axis=None, keepdims=False" */
 QB_API const char *qb_function_summary(int index);
+QB_API int qb_function_result_count(int index); /* values that qb_apply stores; 1 for most */
 
 /* Hands values to the host whenever the graph is run, also where no output needs them: see qb_on_print. What is batched is handed
  * over example by example; derivatives do not print. QB_ERROR_VALUE: not values of the graph. */

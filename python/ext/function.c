@@ -6,6 +6,7 @@
 #include "program/program.h"
 #include "trace.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct qbpy_function {
     const qb_function *function;
     qbpy_state *state; /* of the module, which the type keeps alive */
     PyObject *name;
+    PyObject *result_type;                       /* a named tuple, of several results; NULL: one */
     PyObject *parameter_name[QB_MAX_PARAMETERS]; /* interned */
     PyObject *weakrefs;
 } qbpy_function;
@@ -117,27 +119,59 @@ static bool makes_nonfinite(const qb_tensor *result, const eager_operands *opera
     return made;
 }
 
+/* The results of a function: an array, or a tuple of several. References to the tensors are taken. */
+static PyObject *wrap_results(qbpy_state *state, const qb_function *function, qb_tensor *const *results, bool weak)
+{
+    if (function->result_count == 1)
+        return qbpy_tensor_wrap(state, results[0], weak);
+    PyObject *tuple = PyTuple_New(function->result_count);
+    bool complete = tuple != NULL;
+    for (int i = 0; i < function->result_count; i++) {
+        PyObject *tensor = complete ? qbpy_tensor_wrap(state, results[i], weak) : NULL;
+        if (!complete)
+            qb_tensor_release(results[i]);
+        complete = tensor != NULL;
+        if (complete)
+            PyTuple_SET_ITEM(tuple, i, tensor);
+    }
+    if (!complete)
+        Py_CLEAR(tuple);
+    return tuple;
+}
+
+/* One that is not finite, of finite operands; NULL: none. */
+static const qb_tensor *made_nonfinite(const qb_function *function, qb_tensor *const *results,
+                                       const eager_operands *operands)
+{
+    for (int i = 0; i < function->result_count; i++)
+        if (makes_nonfinite(results[i], operands))
+            return results[i];
+    return NULL;
+}
+
 static PyObject *run_eagerly(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                              const eager_operands *operands)
 {
-    qb_tensor *result = NULL;
+    qb_tensor *results[QB_MAX_RESULTS];
+    const qb_tensor *blamed;
     bool weak = false;
     qb_status status;
     if (operands->size < WORTH_RELEASING) {
         status = qb_call_eagerly(state->context, function, parameters, operands->count, operands->tensors,
-                                 operands->weak, &result, &weak);
+                                 operands->weak, results, &weak);
     } else {
         Py_BEGIN_ALLOW_THREADS;
         status = qb_call_eagerly(state->context, function, parameters, operands->count, operands->tensors,
-                                 operands->weak, &result, &weak);
+                                 operands->weak, results, &weak);
         Py_END_ALLOW_THREADS;
     }
-    if (status == QB_OK && qbpy_debug_nans() && makes_nonfinite(result, operands)) {
-        status = qb_fail_nonfinite(function->name, qbpy_current_source(state, NULL), result, operands->count,
+    if (status == QB_OK && qbpy_debug_nans() && (blamed = made_nonfinite(function, results, operands))) {
+        status = qb_fail_nonfinite(function->name, qbpy_current_source(state, NULL), blamed, operands->count,
                                    operands->tensors);
-        qb_tensor_release(result);
+        for (int i = 0; i < function->result_count; i++)
+            qb_tensor_release(results[i]);
     }
-    return status == QB_OK ? qbpy_tensor_wrap(state, result, weak) : qbpy_raise(state, status);
+    return status == QB_OK ? wrap_results(state, function, results, weak) : qbpy_raise(state, status);
 }
 
 static PyObject *call_eagerly(qbpy_state *state, const qb_function *function, const qb_attribute *parameters, int count,
@@ -547,7 +581,24 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
     return bind(self, args, nargs, kwnames, &bound) < 0 ? NULL : call_bound(self, &bound);
 }
 
+/* Several results as the function's named tuple. */
+static PyObject *function_vectorcall_many(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *tuple = function_vectorcall(callable, args, nargsf, kwnames), *result = NULL;
+    if (tuple)
+        result = PyObject_CallObject(((qbpy_function *)callable)->result_type, tuple);
+    Py_XDECREF(tuple);
+    return result;
+}
+
 /* ---- What a function tells of itself */
+
+/* Without the name of the module that it is in: "linalg.". */
+static const char *own_name(const qb_function *function)
+{
+    const char *point = strchr(function->name, '.');
+    return point ? point + 1 : function->name;
+}
 
 static PyObject *function_name(PyObject *self, void *unused)
 {
@@ -557,8 +608,9 @@ static PyObject *function_name(PyObject *self, void *unused)
 
 static PyObject *function_module(PyObject *self, void *unused)
 {
-    (void)self, (void)unused;
-    return PyUnicode_InternFromString("quabla");
+    (void)unused;
+    bool is_linalg = strchr(((qbpy_function *)self)->function->name, '.') != NULL;
+    return PyUnicode_InternFromString(is_linalg ? "quabla.linalg" : "quabla");
 }
 
 static PyObject *function_text_signature(PyObject *self, void *unused)
@@ -590,13 +642,13 @@ static PyObject *function_doc(PyObject *object, void *unused)
         function->required_operands > 1 ? "Operands broadcast as in NumPy, unless said otherwise. " : "";
     const char *method = function->is_method ? "Also a method of arrays.\n" : "";
     return PyUnicode_FromFormat(
-        "%s(%s)\n\n%s.\n\n%s%s%sWhat does not fit is a ValueError that names the shapes or dtypes.", function->name,
+        "%s(%s)\n\n%s.\n\n%s%s%sWhat does not fit is a ValueError that names the shapes or dtypes.", own_name(function),
         function->call_text, function->summary, describe_dtypes(function), method, broadcast);
 }
 
 static PyObject *function_repr(PyObject *self)
 {
-    return PyUnicode_FromFormat("<function quabla.%U>", ((qbpy_function *)self)->name);
+    return PyUnicode_FromFormat("<function quabla.%s>", ((qbpy_function *)self)->function->name);
 }
 
 /* Pickled by name. */
@@ -618,6 +670,7 @@ static PyObject *function_get(PyObject *self, PyObject *object, PyObject *type)
 static int function_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((qbpy_function *)self)->result_type);
     return 0;
 }
 
@@ -629,6 +682,7 @@ static void function_dealloc(PyObject *object)
     if (self->weakrefs)
         PyObject_ClearWeakRefs(object);
     Py_XDECREF(self->name);
+    Py_XDECREF(self->result_type);
     for (int i = 0; i < QB_MAX_PARAMETERS; i++)
         Py_XDECREF(self->parameter_name[i]);
     PyObject_GC_Del(object);
@@ -651,6 +705,8 @@ static PyMethodDef function_methods[] = {
 
 static PyMemberDef function_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(qbpy_function, vectorcall), READONLY, NULL},
+    {"result_type", T_OBJECT, offsetof(qbpy_function, result_type), READONLY,
+     "the named tuple of several results, or None"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(qbpy_function, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -675,18 +731,48 @@ static PyType_Spec function_spec = {
     .slots = function_slots,
 };
 
+/* collections.namedtuple("SlogdetResult", ["sign", "logabsdet"], module="quabla.linalg") */
+static PyObject *make_result_type(const qb_function *function)
+{
+    char name[48];
+    PyOS_snprintf(name, sizeof name, "%sResult", own_name(function));
+    name[0] = (char)toupper((unsigned char)name[0]);
+    PyObject *collections = PyImport_ImportModule("collections"), *type = NULL;
+    PyObject *make = collections ? PyObject_GetAttrString(collections, "namedtuple") : NULL;
+    PyObject *fields = PyList_New(0);
+    bool complete = make && fields;
+    for (int i = 0; complete && i < function->result_count; i++) {
+        PyObject *field = PyUnicode_InternFromString(function->result_name[i]);
+        complete = field && PyList_Append(fields, field) == 0;
+        Py_XDECREF(field);
+    }
+    PyObject *args = complete ? Py_BuildValue("(sO)", name, fields) : NULL;
+    PyObject *kwargs = args ? Py_BuildValue("{ss}", "module", "quabla.linalg") : NULL;
+    if (kwargs)
+        type = PyObject_Call(make, args, kwargs);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(fields);
+    Py_XDECREF(make);
+    Py_XDECREF(collections);
+    return type;
+}
+
 static PyObject *make_function(qbpy_state *state, const qb_function *function)
 {
     qbpy_function *self = PyObject_GC_New(qbpy_function, state->function_type);
     if (!self)
         return NULL;
-    self->vectorcall = function_vectorcall;
+    self->vectorcall = function->result_count > 1 ? function_vectorcall_many : function_vectorcall;
+    self->result_type = NULL;
     self->function = function;
     self->state = state;
     self->weakrefs = NULL;
     memset(self->parameter_name, 0, sizeof self->parameter_name);
-    self->name = PyUnicode_InternFromString(function->name);
+    self->name = PyUnicode_InternFromString(own_name(function));
     bool complete = self->name != NULL;
+    if (complete && function->result_count > 1)
+        complete = (self->result_type = make_result_type(function)) != NULL;
     for (int i = 0; complete && i < function->parameter_count; i++)
         complete = (self->parameter_name[i] = PyUnicode_InternFromString(function->parameter[i].name)) != NULL;
     PyObject_GC_Track((PyObject *)self);
@@ -694,6 +780,20 @@ static PyObject *make_function(qbpy_state *state, const qb_function *function)
         return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
+}
+
+/* Into the module, or into the dict of functions that have a module of their own. */
+static int install(PyObject *module, PyObject *linalg, const qb_function *row, PyObject *function)
+{
+    qbpy_state *state = qbpy_state_of(module);
+    if (strchr(row->name, '.'))
+        return PyDict_SetItemString(linalg, own_name(row), function);
+    int status = PyModule_AddObjectRef(module, row->name, function);
+    if (status == 0 && row->is_method)
+        status = PyObject_SetAttrString((PyObject *)state->tensor_type, row->name, function);
+    if (status == 0 && row->is_method)
+        status = PyObject_SetAttrString((PyObject *)state->trace_tensor_type, row->name, function);
+    return status;
 }
 
 int qbpy_install_functions(PyObject *module)
@@ -705,19 +805,13 @@ int qbpy_install_functions(PyObject *module)
     if (!state->function_type || qbpy_add_array_attributes(state->tensor_type) < 0 ||
         qbpy_add_array_attributes(state->trace_tensor_type) < 0)
         return -1;
-    for (int i = 0; i < qb_function_count(); i++) {
-        const qb_function *row = qb_function_at(i);
-        PyObject *function = make_function(state, row);
-        if (!function)
-            return -1;
-        int status = PyModule_AddObjectRef(module, row->name, function);
-        if (status == 0 && row->is_method)
-            status = PyObject_SetAttrString((PyObject *)state->tensor_type, row->name, function);
-        if (status == 0 && row->is_method)
-            status = PyObject_SetAttrString((PyObject *)state->trace_tensor_type, row->name, function);
-        Py_DECREF(function);
-        if (status < 0)
-            return -1;
+    PyObject *linalg = PyDict_New();
+    int status = linalg ? PyModule_AddObjectRef(module, "linalg_functions", linalg) : -1;
+    for (int i = 0; status == 0 && i < qb_function_count(); i++) {
+        PyObject *function = make_function(state, qb_function_at(i));
+        status = function ? install(module, linalg, qb_function_at(i), function) : -1;
+        Py_XDECREF(function);
     }
-    return 0;
+    Py_XDECREF(linalg);
+    return status;
 }

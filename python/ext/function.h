@@ -10,7 +10,7 @@
 #include "quabla_ext.h"
 
 /* Calls a function on operands (NULL: absent; arrays, numbers, array-likes): recorded in the innermost trace when one
- * of them is a tracer, executed otherwise. A new reference to a Tensor or TraceTensor. */
+ * of them is a tracer, executed otherwise. A new reference to a Tensor or TraceTensor, or to a tuple of several. */
 PyObject *qbpy_call_function(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                              int operand_count, PyObject *const *operands);
 

@@ -52,10 +52,10 @@ static qb_status poll_signals(void *unused)
 /* What the other modules of the package alone use; the functions on trees are public as quabla.tree. */
 static bool is_internal(const char *name)
 {
-    static const char *const internal[] = {"Cache",          "Graph",      "Transform",  "TreeDef",    "check_device",
-                                           "checkpoint",     "compress",   "custom_end", "custom_jvp", "custom_vjp",
-                                           "loop",           "operations", "public",     "record",     "record_print",
-                                           "set_debug_nans", "switch",     "version"};
+    static const char *const internal[] = {
+        "Cache",      "Graph",        "Transform",      "TreeDef",          "check_device", "checkpoint", "compress",
+        "custom_end", "custom_jvp",   "custom_vjp",     "linalg_functions", "loop",         "operations", "public",
+        "record",     "record_print", "set_debug_nans", "switch",           "version"};
     for (size_t i = 0; i < sizeof internal / sizeof *internal; i++)
         if (strcmp(name, internal[i]) == 0)
             return true;

@@ -116,6 +116,23 @@ PyObject *qbpy_tracer_wrap(qbpy_state *state, qbpy_trace *trace, qb_value value,
 
 /* ---- Recording a call */
 
+/* What a call made: a tracer, or a tuple of several. */
+static PyObject *wrap_results(qbpy_state *state, qbpy_trace *trace, const qb_call *call)
+{
+    int count = call->function->result_count;
+    if (count == 1)
+        return qbpy_tracer_wrap(state, trace, call->result, call->result_weak);
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *tracer = qbpy_tracer_wrap(state, trace, call->results[i], call->result_weak);
+        if (tracer)
+            PyTuple_SET_ITEM(tuple, i, tracer);
+        else
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const qb_attribute *parameters,
                            int operand_count, PyObject *const *operands)
 {
@@ -151,8 +168,7 @@ PyObject *qbpy_traced_call(qbpy_state *state, const qb_function *function, const
                         .weak = weak,
                         .parameter = parameters};
         qb_status status = qb_function_build(&call);
-        result =
-            status == QB_OK ? qbpy_tracer_wrap(state, trace, call.result, call.result_weak) : qbpy_raise(state, status);
+        result = status == QB_OK ? wrap_results(state, trace, &call) : qbpy_raise(state, status);
     }
     if (operand_count > FEW) {
         PyMem_Free(values);

@@ -70,4 +70,7 @@ const char *qb_product_method(const qb_product *dot); /* in words */
 /* `scratch` is the first thread's, others' follow at a distance of `scratch_stride`. */
 void qb_product_run(const qb_product *dot, char *const *slots, char *scratch, int64_t scratch_stride);
 
+/* Called before the first call of BLAS or LAPACK, each of which then runs in the thread that calls. */
+void qb_blas_use_one_thread(void);
+
 #endif

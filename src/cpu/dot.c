@@ -86,7 +86,7 @@ static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
 
 /* ---- Choice */
 
-static void use_one_thread(void)
+void qb_blas_use_one_thread(void)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&done))
@@ -179,7 +179,7 @@ void qb_product_prepare(qb_product *d)
     d->scratch_size = d->method == METHOD_TILES ? qb_gemm_scratch(&d->shape, (int64_t)qb_dtype_size(d->dtype)) : 0;
     choose_chunks(d);
     if (d->method == METHOD_GEMV || d->method == METHOD_NARROW)
-        use_one_thread();
+        qb_blas_use_one_thread();
 }
 
 const char *qb_product_method(const qb_product *d)

@@ -1,5 +1,6 @@
-/* The choice of the loops: those of the instruction set that the lane kernels run in. */
+/* The choice of the loops, those of small matrices too: those of the instruction set that the lane kernels run in. */
 #include "cpu/loops.h"
+#include "cpu/small.h"
 
 #include "quabla_config.h"
 
@@ -30,4 +31,20 @@ const qb_loop_table *qb_loops(void)
         atomic_store_explicit(&cache, table, memory_order_release);
     }
     return table;
+}
+
+#define DECLARE(isa) extern const qb_small_loops qb_small_loops_##isa[2];
+QB_LANE_ISAS(DECLARE)
+#undef DECLARE
+
+const qb_small_loops *qb_small_loops_of(qb_dtype dtype)
+{
+    const char *name = qb_lane_instruction_set();
+    int index = dtype == QB_FLOAT64 ? 0 : 1;
+#define MATCH(isa)                                                                                                     \
+    if (strcmp(#isa, name) == 0)                                                                                       \
+        return &qb_small_loops_##isa[index];
+    QB_LANE_ISAS(MATCH)
+#undef MATCH
+    return NULL; /* does not happen, as above */
 }

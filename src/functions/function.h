@@ -4,9 +4,11 @@
  * ops/elementwise.def. From this come the C call qb_apply, the Python module functions and methods with their
  * signatures and docstrings, the cache of eager calls, and the documentation.
  *
- * A signature is written as in Python, with a type after the colon of each parameter that is not an array:
+ * A signature is written as in Python, with a type after the colon of each parameter that is not an array, and behind an
+ * arrow the names of the results, where there are several:
  *
  *     "x, axis: axes = None, keepdims: bool = False"
+ *     "a -> sign, logabsdet"
  *
  * Parameters without a type are operands (arrays or numbers); "arrays: operands" is a list of them, "i: indices" an
  * array of integers; an operand with the default None may be absent. Operands stand together, and other parameters may
@@ -64,6 +66,7 @@ enum {
     QB_INDEX_FIELDS = 4,
     QB_MAX_INDEX = 2 * QB_MAX_RANK + 1,
     QB_MAX_PARAMETERS = 6,
+    QB_MAX_RESULTS = 4,
     QB_MAX_INTEGERS = 4 * QB_MAX_INDEX
 };
 
@@ -94,8 +97,14 @@ typedef struct qb_call {
     const qb_value *operand; /* QB_NONE: absent */
     const bool *weak; /* a Python number, or made of such only: takes the dtype of the array it meets (NULL: none) */
     const qb_attribute *parameter; /* one for each parameter that is not an operand, in the order of the signature */
-    qb_value result;
+    union {
+        qb_value result;
+        qb_value results[QB_MAX_RESULTS]; /* of a function that gives several */
+    };
     bool result_weak;
+    qb_value failed; /* bool, of an entry for each matrix (element of a batch): no result; QB_NONE: cannot be. An eager
+                        call with one such is a ValueError; other programs have NaN or infinities in the results. */
+    const char *failure; /* what one such is: "is singular" */
 } qb_call;
 
 typedef struct qb_function {
@@ -117,6 +126,8 @@ typedef struct qb_function {
     bool takes_indices;                /* it has an INDEX or INDICES */
     qb_parameter parameter[QB_MAX_PARAMETERS];
     char call_text[96]; /* the signature without types: "x, axis=None, keepdims=False" */
+    int result_count;
+    char result_name[QB_MAX_RESULTS][16]; /* where there are several */
 } qb_function;
 
 static inline bool qb_parameter_is_operand(const qb_parameter *parameter)

@@ -19,8 +19,12 @@
 #define TAKES_ANY_BOOL      QB_TAKES_ANY
 #define TAKES_ANY_SAME      QB_TAKES_ORDERED
 
-#define METHOD true
-#define MODULE false
+#define METHOD            true
+#define MODULE            false
+#define LINALG            false
+#define NAME_METHOD(name) name
+#define NAME_MODULE(name) name
+#define NAME_LINALG(name) "linalg." name
 
 static qb_function functions[] = {
 #define UNARY(op, operands, result, product, flops, partial, text)                                                     \
@@ -43,7 +47,7 @@ static qb_function functions[] = {
 #undef UNARY
 #undef BINARY
 #define FUNCTION(function, parameters, where, builder, text)                                                           \
-    {.name = #function, .signature = parameters, .summary = text, .is_method = where, .build = builder},
+    {.name = NAME_##where(#function), .signature = parameters, .summary = text, .is_method = where, .build = builder},
 #include "functions/functions.def"
 #undef FUNCTION
 };
@@ -129,6 +133,12 @@ const char *qb_function_signature(int index)
     return function ? function->call_text : NULL;
 }
 
+int qb_function_result_count(int index)
+{
+    const qb_function *function = qb_function_at(index);
+    return function ? function->result_count : 0;
+}
+
 const char *qb_function_summary(int index)
 {
     const qb_function *function = qb_function_at(index);
@@ -139,14 +149,17 @@ const char *qb_function_summary(int index)
 
 qb_status qb_function_build(qb_call *call)
 {
-    call->result = QB_NONE;
+    for (int i = 0; i < QB_MAX_RESULTS; i++)
+        call->results[i] = QB_NONE;
     call->result_weak = false;
+    call->failed = QB_NONE;
     qb_status status = call->function->build(call);
     qb_status emitted = qb_graph_take_status(call->graph);
     if (status != QB_OK)
         return status;
-    if (emitted == QB_OK && call->result < 0)
-        return qb_fail(QB_ERROR_INTERNAL, "%s: made no result", call->function->name);
+    for (int i = 0; emitted == QB_OK && i < call->function->result_count; i++)
+        if (call->results[i] < 0)
+            return qb_fail(QB_ERROR_INTERNAL, "%s: made no result %d", call->function->name, i);
     return emitted;
 }
 
@@ -184,6 +197,6 @@ qb_status qb_apply(qb_graph *graph, const char *name, int operand_count, const q
                     .operand = operands,
                     .parameter = attributes};
     QB_TRY(qb_function_build(&call));
-    *out = call.result;
+    memcpy(out, call.results, (size_t)function->result_count * sizeof *out);
     return QB_OK;
 }

@@ -388,6 +388,24 @@ static bool read_parameter(const char **cursor, qb_function *function, size_t *u
     return *used < sizeof function->call_text;
 }
 
+/* Nothing, for one result; else the names of several. */
+static bool read_results(const char **cursor, qb_function *function)
+{
+    function->result_count = 1;
+    if (read_character(cursor, '-')) {
+        if (!read_character(cursor, '>'))
+            return false;
+        function->result_count = 0;
+        do {
+            if (function->result_count == QB_MAX_RESULTS ||
+                !read_name(cursor, sizeof *function->result_name, function->result_name[function->result_count++]))
+                return false;
+        } while (read_character(cursor, ','));
+    }
+    skip_space(cursor);
+    return **cursor == '\0';
+}
+
 bool qb_parse_signature(qb_function *function)
 {
     const char *cursor = function->signature;
@@ -410,8 +428,7 @@ bool qb_parse_signature(qb_function *function)
         function->takes_operand_list = parameter->kind == QB_PARAMETER_OPERANDS;
         function->required_operands += parameter->kind != QB_PARAMETER_OPERANDS && !parameter->has_default;
     } while (read_character(&cursor, ','));
-    skip_space(&cursor);
-    return *cursor == '\0';
+    return read_results(&cursor, function);
 }
 
 /* ---- Parameters of a call */

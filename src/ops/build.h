@@ -89,4 +89,33 @@ qb_value qb_argmin(qb_graph *graph, qb_value a, int axis);
  * `right`. */
 qb_value qb_searchsorted(qb_graph *graph, qb_value a, qb_value v, bool right, int batch);
 
+/* Linear algebra (ops/linalg.c): matrices in the last two axes, all other axes are equal batch axes. */
+
+/* The lower factor of the symmetric part, zeros above it; NaN where that is not positive definite. */
+qb_value qb_cholesky(qb_graph *graph, qb_value a);
+
+/* How an equation has its matrix. */
+enum {
+    QB_SOLVE_LOWER = 1 << 0,      /* triangular: the lower triangle is read, not the upper one */
+    QB_SOLVE_UNIT = 1 << 1,       /* triangular: with a diagonal of ones, which is not read */
+    QB_SOLVE_TRANSPOSED = 1 << 2, /* the matrix that was given, transposed */
+    QB_SOLVE_RIGHT = 1 << 3       /* x A = b, b [..., m, n]; otherwise A x = b, b [..., n, m] */
+};
+/* x; NaN where an element of the diagonal is 0. */
+qb_value qb_triangular_solve(qb_graph *graph, qb_value a, qb_value b, unsigned form);
+
+/* Of a, [..., m, n]: the factors, transposed, [..., n, m]; row i was exchanged with row pivots[..., i] (int64) in step i;
+ * the sign of the exchanges, 0 where a pivot is 0. */
+void qb_lu(qb_graph *graph, qb_value a, qb_value results[3]);
+/* Which row (int64) is where after the exchanges, of `rows`. */
+qb_value qb_permutation(qb_graph *graph, qb_value pivots, int64_t rows);
+/* x, of square matrices, their factors and pivots; NaN where they are singular. Only TRANSPOSED and RIGHT count. */
+qb_value qb_lu_solve(qb_graph *graph, const qb_value factored[3], qb_value b, unsigned form);
+/* Matrices with zeros above the diagonal (and on it), or below it; unit matrices of the type of such. */
+qb_value qb_lower_part(qb_graph *graph, qb_value a, bool with_diagonal);
+qb_value qb_upper_part(qb_graph *graph, qb_value a, bool with_diagonal);
+qb_value qb_identity_like(qb_graph *graph, qb_value a);
+/* Sign, logarithm of the absolute value, and determinant, of matrices, factors, pivots and signs. */
+void qb_determinant(qb_graph *graph, const qb_value factored[4], qb_value results[3]);
+
 #endif

@@ -11,11 +11,17 @@
 
 enum { MOST_ENTRIES = 4096, BUCKETS = 8192, FEW_WORDS = 128 };
 
+/* A call made ready. */
+typedef struct callable {
+    qb_program *program;
+    const char *failure; /* what fails where its last output, which is no result, is true; NULL: there is no such */
+    bool result_weak;
+} callable;
+
 typedef struct entry {
     struct entry *next; /* of the bucket */
-    qb_program *program;
+    callable callable;
     uint64_t hash;
-    bool result_weak;
     bool used;
     int32_t word_count;
     uint64_t words[];
@@ -43,7 +49,7 @@ qb_status qb_eager_cache_create(qb_eager_cache **out)
 
 static void end_entry(entry *e)
 {
-    qb_program_release(e->program);
+    qb_program_release(e->callable.program);
     qb_free(e);
 }
 
@@ -141,19 +147,18 @@ static entry *find_entry(const qb_eager_cache *cache, const key *k)
     return NULL;
 }
 
-/* The program, with a reference for the caller; NULL when there is none. */
-static qb_program *look_up(qb_eager_cache *cache, const key *k, bool *result_weak)
+/* With a reference to the program for the caller; false when there is none. */
+static bool look_up(qb_eager_cache *cache, const key *k, callable *out)
 {
-    qb_program *program = NULL;
     (void)pthread_mutex_lock(&cache->mutex);
     entry *found = find_entry(cache, k);
     if (found) {
         found->used = true;
-        *result_weak = found->result_weak;
-        program = qb_program_retain(found->program);
+        *out = found->callable;
+        (void)qb_program_retain(out->program);
     }
     (void)pthread_mutex_unlock(&cache->mutex);
-    return program;
+    return found != NULL;
 }
 
 static entry *evict(qb_eager_cache *cache)
@@ -171,16 +176,13 @@ static entry *evict(qb_eager_cache *cache)
 }
 
 /* Keeps the program, unless another thread has stored one for the key meanwhile. */
-static qb_status store(qb_eager_cache *cache, const key *k, qb_program *program, bool result_weak)
+static qb_status store(qb_eager_cache *cache, const key *k, const callable *made)
 {
     entry *fresh = qb_allocate(sizeof *fresh + (size_t)k->count * sizeof *k->words), *unused = fresh;
     if (!fresh)
         return qb_fail_memory();
-    *fresh = (entry){.program = qb_program_retain(program),
-                     .hash = k->hash,
-                     .result_weak = result_weak,
-                     .used = true,
-                     .word_count = k->count};
+    *fresh = (entry){.callable = *made, .hash = k->hash, .used = true, .word_count = k->count};
+    (void)qb_program_retain(made->program);
     memcpy(fresh->words, k->words, (size_t)k->count * sizeof *k->words);
     (void)pthread_mutex_lock(&cache->mutex);
     if (!find_entry(cache, k)) {
@@ -207,7 +209,7 @@ static qb_status store(qb_eager_cache *cache, const key *k, qb_program *program,
 
 static qb_status build_graph(const qb_function *function, const qb_attribute *parameters, int operand_count,
                              qb_tensor *const *operands, const bool *weak, qb_value *values, qb_graph *graph,
-                             bool *result_weak)
+                             callable *out)
 {
     for (int i = 0; i < operand_count; i++) {
         const qb_tensor *operand = operands[i];
@@ -222,13 +224,17 @@ static qb_status build_graph(const qb_function *function, const qb_attribute *pa
                     .weak = weak,
                     .parameter = parameters};
     QB_TRY(qb_function_build(&call));
-    *result_weak = call.result_weak;
-    return qb_graph_output(graph, call.result);
+    out->result_weak = call.result_weak;
+    for (int i = 0; i < function->result_count; i++)
+        QB_TRY(qb_graph_output(graph, call.results[i]));
+    if (call.failed < 0)
+        return QB_OK;
+    out->failure = call.failure;
+    return qb_graph_output(graph, call.failed);
 }
 
 static qb_status compile_call(qb_context *context, const qb_function *function, const qb_attribute *parameters,
-                              int operand_count, qb_tensor *const *operands, const bool *weak, qb_program **out,
-                              bool *result_weak)
+                              int operand_count, qb_tensor *const *operands, const bool *weak, callable *out)
 {
     enum { FEW = 8 };
     qb_value few[FEW], *values = few;
@@ -237,9 +243,9 @@ static qb_status compile_call(qb_context *context, const qb_function *function, 
         return qb_fail_memory();
     qb_status status = qb_graph_create(&graph);
     if (status == QB_OK) {
-        status = build_graph(function, parameters, operand_count, operands, weak, values, graph, result_weak);
+        status = build_graph(function, parameters, operand_count, operands, weak, values, graph, out);
         if (status == QB_OK)
-            status = qb_compile(context, graph, "cpu", out);
+            status = qb_compile(context, graph, "cpu", &out->program);
         qb_graph_release(graph);
     }
     if (values != few)
@@ -254,7 +260,7 @@ static qb_status run(qb_program *program, int operand_count, qb_tensor *const *o
     enum { FEW = 8 };
     if (program->input_count == operand_count)
         return qb_run(program, operands, out);
-    qb_tensor *few[FEW], **present = few; /* absent operands are no inputs */
+    qb_tensor *few[FEW] = {NULL}, **present = few; /* absent operands are no inputs */
     if (program->input_count > FEW && !(present = qb_allocate((size_t)program->input_count * sizeof *present)))
         return qb_fail_memory();
     int count = 0;
@@ -267,6 +273,39 @@ static qb_status run(qb_program *program, int operand_count, qb_tensor *const *o
     return status;
 }
 
+/* The first entry that is true: which matrix of the batch it is, if there are more. */
+static qb_status fail_for(const qb_function *function, const char *failure, const qb_tensor *failed, int64_t entry)
+{
+    int64_t index[QB_MAX_RANK], rest = entry;
+    if (failed->rank == 0)
+        return qb_fail(QB_ERROR_VALUE, "%s: the matrix %s", function->name, failure);
+    for (int axis = failed->rank - 1; axis >= 0; axis--) {
+        index[axis] = rest % failed->shape[axis];
+        rest /= failed->shape[axis];
+    }
+    return qb_fail(QB_ERROR_VALUE, "%s: the matrix at batch index %s %s", function->name,
+                   qb_print_shape(failed->rank, index).text, failure);
+}
+
+static qb_status run_and_check(const qb_function *function, const callable *made, int operand_count,
+                               qb_tensor *const *operands, qb_tensor **out)
+{
+    qb_tensor *results[QB_MAX_RESULTS + 1];
+    QB_TRY(run(made->program, operand_count, operands, results));
+    const qb_tensor *failed = results[function->result_count];
+    qb_status status = QB_OK;
+    for (int64_t i = 0; i < failed->size && status == QB_OK; i++)
+        if (((const bool *)failed->data)[i])
+            status = fail_for(function, made->failure, failed, i);
+    for (int i = 0; i < function->result_count; i++) {
+        out[i] = results[i];
+        if (status != QB_OK)
+            qb_tensor_release(results[i]);
+    }
+    qb_tensor_release(results[function->result_count]);
+    return status;
+}
+
 qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters,
                           int operand_count, qb_tensor *const *operands, const bool *weak, qb_tensor **out,
                           bool *out_weak)
@@ -274,21 +313,21 @@ qb_status qb_call_eagerly(qb_context *context, const qb_function *function, cons
     key k;
     QB_TRY(make_key(&k, function, parameters, operand_count, operands, weak));
     qb_eager_cache *cache = qb_context_eager_cache(context);
-    bool result_weak = false;
+    callable made = {0};
     qb_status status = QB_OK;
-    qb_program *program = look_up(cache, &k, &result_weak);
-    if (!program) {
-        status = compile_call(context, function, parameters, operand_count, operands, weak, &program, &result_weak);
+    if (!look_up(cache, &k, &made)) {
+        status = compile_call(context, function, parameters, operand_count, operands, weak, &made);
         if (status == QB_OK)
-            status = store(cache, &k, program, result_weak);
+            status = store(cache, &k, &made);
     }
     end_key(&k);
     if (status == QB_OK)
         status = qb_check_call(function, parameters, operand_count, operands);
     if (status == QB_OK)
-        status = run(program, operand_count, operands, out);
+        status = made.failure ? run_and_check(function, &made, operand_count, operands, out)
+                              : run(made.program, operand_count, operands, out);
     if (status == QB_OK && out_weak)
-        *out_weak = result_weak;
-    qb_program_release(program);
+        *out_weak = made.result_weak;
+    qb_program_release(made.program);
     return status;
 }

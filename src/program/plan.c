@@ -54,11 +54,12 @@ static const qb_view *view_of(qb_plan *plan, int32_t id, int rank, const int64_t
     return value->role == QB_ROLE_VIEW ? value->view : qb_view_whole(&plan->scratch, rank, shape);
 }
 
-/* The value `id`, or its contiguous copy where it is a view. */
+/* What `view` sees of the value `id`, as a contiguous copy: that of the value, which is made once, where it is the value's
+ * own view. */
 static qb_status materialize(qb_plan *plan, int32_t id, const qb_view *view, int32_t *out)
 {
     qb_plan_value source = plan->values[id];
-    if (source.role == QB_ROLE_VIEW && source.copy >= 0) {
+    if (source.role == QB_ROLE_VIEW && source.copy >= 0 && view == source.view) {
         *out = source.copy;
         return QB_OK;
     }

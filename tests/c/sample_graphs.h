@@ -215,6 +215,71 @@ static inline void build_insert(qb_graph *g, qb_dtype d)
     out(g, qb_insert(g, qb_mul(g, u, u), z, INTEGERS(0, 0), INTEGERS(1, 1)));
 }
 
+/* ---- Linear algebra */
+
+/* Well conditioned matrices; `turned`: upside down, so that rows are exchanged. */
+static inline qb_value conditioned(qb_graph *g, qb_value x, bool turned)
+{
+    int64_t axis = qb_graph_rank(g, x) - 2;
+    x = qb_add(g, x, qb_mul(g, qb_identity_like(g, x), NUM(8, x)));
+    return turned ? qb_reverse(g, x, 1, &axis) : x;
+}
+
+static inline void build_cholesky(qb_graph *g, qb_dtype d)
+{
+    qb_value x = IN(2, 3, 3), l = qb_cholesky(g, conditioned(g, x, false));
+    out(g, l);
+    out(g, qb_cholesky(g, check_input(g, d, SHAPE(2, 0, 0))));
+    out(g, qb_sin(g, qb_cholesky(g, conditioned(g, qb_mul(g, x, x), false))));
+}
+
+static inline void build_triangular_solve(qb_graph *g, qb_dtype d)
+{
+    qb_value a = conditioned(g, IN(2, 3, 3), false), b = IN(2, 3, 2), v = IN(3, 1), w = IN(4, 3);
+    qb_value one = conditioned(g, IN(3, 3), false);
+    out(g, qb_triangular_solve(g, a, b, QB_SOLVE_LOWER));
+    out(g, qb_triangular_solve(g, a, b, QB_SOLVE_UNIT | QB_SOLVE_TRANSPOSED));
+    out(g, qb_triangular_solve(g, one, qb_mul(g, v, v), 0));
+    out(g, qb_triangular_solve(g, one, w, QB_SOLVE_RIGHT | QB_SOLVE_LOWER | QB_SOLVE_TRANSPOSED));
+}
+
+static inline void build_lu(qb_graph *g, qb_dtype d)
+{
+    qb_value a = IN(2, 3, 3), wide = IN(2, 4), tall = IN(4, 3), results[3];
+    qb_lu(g, conditioned(g, a, true), results);
+    out(g, results[0]);
+    out(g, results[1]);
+    out(g, results[2]);
+    out(g, qb_permutation(g, results[1], 3));
+    for (int i = 0; i < 2; i++) {
+        qb_lu(g, conditioned(g, i ? tall : wide, true), results);
+        out(g, results[0]);
+    }
+}
+
+static inline void build_lu_solve(qb_graph *g, qb_dtype d)
+{
+    qb_value b = IN(2, 3, 2), c = IN(2, 1, 3), v = IN(3, 1), many[4], one[4];
+    many[0] = conditioned(g, IN(2, 3, 3), true);
+    one[0] = conditioned(g, IN(3, 3), true);
+    qb_lu(g, many[0], many + 1);
+    qb_lu(g, one[0], one + 1);
+    out(g, qb_lu_solve(g, many, b, 0));
+    out(g, qb_lu_solve(g, many, qb_mul(g, c, c), QB_SOLVE_RIGHT));
+    out(g, qb_lu_solve(g, one, v, QB_SOLVE_TRANSPOSED));
+    out(g, qb_lu_solve(g, one, qb_reshape(g, b, SHAPE(4, 3)), QB_SOLVE_TRANSPOSED | QB_SOLVE_RIGHT));
+}
+
+static inline void build_determinant(qb_graph *g, qb_dtype d)
+{
+    qb_value factored[4] = {conditioned(g, IN(2, 3, 3), true)}, results[3];
+    qb_lu(g, factored[0], factored + 1);
+    qb_determinant(g, factored, results);
+    out(g, results[0]);
+    out(g, results[1]);
+    out(g, qb_mul(g, results[2], NUM(0.01, results[2])));
+}
+
 /* ---- Reductions */
 
 static inline void build_sum(qb_graph *g, qb_dtype d)
@@ -457,6 +522,11 @@ static const sample structural_samples[] = {
     {"scatter_min", NULL, build_scatter_min, SIGNED},
     {"writers", NULL, build_writers, SIGNED},
     {"insert", NULL, build_insert, SIGNED},
+    {"cholesky", NULL, build_cholesky, SIGNED},
+    {"triangular_solve", NULL, build_triangular_solve, SIGNED},
+    {"lu, permutation", NULL, build_lu, SIGNED},
+    {"lu_solve", NULL, build_lu_solve, SIGNED},
+    {"determinant", NULL, build_determinant, SIGNED},
     {"reduce_sum", NULL, build_sum, SIGNED},
     {"reduce_prod", NULL, build_prod, SIGNED},
     {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},

@@ -9,6 +9,7 @@ Sample points keep away from kinks, so that finite differences are valid at all 
 """
 
 import itertools
+import operator
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ class Row:
                 these names, but for the first
     exact       mpmath's function, for the accuracy of single elements; with `wide`, the points to try
     errors      (call, exception, regular expression of the message)
+    part        which result, of a function that gives several
+    prepare     what becomes of the first operand before the call, in `reference`, too
     """
 
     name: str
@@ -60,15 +63,23 @@ class Row:
     exact_ulps: float = 2
     wide: tuple = ()
     errors: tuple = ()
+    part: Any = None
+    prepare: Any = None
 
     def __repr__(self):
-        return self.name
+        return self.name if self.part is None else f"{self.name}[{self.part}]"
 
     @property
     def function(self):
-        return getattr(qb, self.name)
+        return operator.attrgetter(self.name)(qb)
 
     def call(self, operands, params):
+        if self.prepare:
+            operands = (self.prepare(operands[0]), *operands[1:])
+        result = self.call_function(operands, params)
+        return result if self.part is None else result[self.part]
+
+    def call_function(self, operands, params):
         if self.operands == "spread":
             return self.function(*params.values(), *operands)
         if isinstance(self.operands, tuple):
@@ -1031,3 +1042,5 @@ for how in ("set", "add", "multiply", "min", "max"):
         ),
         takes="fi", ulps=0 if how in ("set", "min", "max") else 8,
     )  # fmt: skip
+
+import ops.cases_linalg  # noqa: E402, F401  (enters its rows)

@@ -473,3 +473,16 @@ def test_import_is_light():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "False"
+
+
+def test_a_reversed_array_is_read_by_a_kernel_and_by_a_product():
+    x, y = np.random.default_rng(0).normal(size=(2, 3, 3))
+
+    def f(x, y):
+        turned = qb.flip(x, 0)
+        return qb.sort(turned, axis=1), turned.T @ y
+
+    turned = np.flip(x, 0)
+    ordered, product = qb.jit(f)(qb.array(x), qb.array(y))
+    np.testing.assert_array_equal(np.asarray(ordered), np.sort(turned, axis=1))
+    np.testing.assert_allclose(np.asarray(product), turned.T @ y, rtol=1e-14)

@@ -51,6 +51,12 @@ for dtype in ("float64", "float32"):
     show(qb.jit(qb.value_and_grad(network))(w, data(2000, 50)))
     scanned = lambda x: qb.scan(lambda c, i: (qb.tanh(c) + 0.1 * qb.mean(c), None), x, length=3)[0]
     show(qb.jit(qb.grad(lambda x: qb.sum(scanned(x))))(data(300_000)))
+    for n, count in ((300, 1), (40, 30), (4, 9000), (500, 2)):
+        a = data(count, n, n)
+        s = qb.matmul(a, qb.swapaxes(a, -1, -2)) + n * qb.eye(n, dtype=a.dtype)
+        show(qb.linalg.cholesky(s), *qb.linalg.lu(a), qb.linalg.solve(a, data(n, 700)), qb.linalg.slogdet(a))
+        show(qb.linalg.solve_triangular(s, data(count, n, 1)), qb.linalg.solve(a, data(n)), qb.linalg.inv(s))
+    show(qb.vmap(qb.linalg.solve, in_axes=(None, 0))(data(30, 30), data(5000, 30)))
 print(digest.hexdigest())
 """
 

@@ -1,0 +1,657 @@
+/* Linear algebra: loops of our own for small matrices (small.h), LAPACK and BLAS for the others.
+ *
+ * Batches of small matrices, and right-hand sides, are cut into chunks for our threads; a large matrix is factored by
+ * blocks, whose updates are cut likewise. Chunks depend on shapes alone, and BLAS runs single-threaded, so results have
+ * the same bits for any number of threads. Nothing here needs memory: results are worked on in place. */
+#include "cpu/linalg.h"
+
+#include "base/threads.h"
+#include "cpu/cpu.h"
+#include "cpu/small.h"
+#include "ops/build.h"
+
+#include "quabla_config.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <math.h>
+
+#define DGEMM  QB_BLAS(cblas_dgemm)
+#define SGEMM  QB_BLAS(cblas_sgemm)
+#define DSYRK  QB_BLAS(cblas_dsyrk)
+#define SSYRK  QB_BLAS(cblas_ssyrk)
+#define DTRSM  QB_BLAS(cblas_dtrsm)
+#define STRSM  QB_BLAS(cblas_strsm)
+#define DTRSV  QB_BLAS(cblas_dtrsv)
+#define STRSV  QB_BLAS(cblas_strsv)
+#define DPOTRF QB_LAPACK(dpotrf)
+#define SPOTRF QB_LAPACK(spotrf)
+#define DGETRF QB_LAPACK(dgetrf)
+#define SGETRF QB_LAPACK(sgetrf)
+
+/* LAPACK's are Fortran's: matrices by columns. The lengths of characters, which some compilers pass in addition, are not
+ * read by OpenBLAS. */
+void DPOTRF(const char *triangle, const int *n, double *a, const int *leading, int *info);
+void SPOTRF(const char *triangle, const int *n, float *a, const int *leading, int *info);
+void DGETRF(const int *m, const int *n, double *a, const int *leading, int *pivots, int *info);
+void SGETRF(const int *m, const int *n, float *a, const int *leading, int *pivots, int *info);
+
+static void gemm(qb_dtype d, CBLAS_ORDER order, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k, const void *a,
+                 int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc)
+{
+    if (d == QB_FLOAT64)
+        DGEMM(order, CblasNoTrans, tb, (int)m, (int)n, (int)k, -1.0, a, (int)lda, b, (int)ldb, 1.0, c, (int)ldc);
+    else
+        SGEMM(order, CblasNoTrans, tb, (int)m, (int)n, (int)k, -1.0f, a, (int)lda, b, (int)ldb, 1.0f, c, (int)ldc);
+}
+
+static void trsm(qb_dtype d, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO triangle, CBLAS_TRANSPOSE t,
+                 CBLAS_DIAG diagonal, int64_t m, int64_t n, const void *a, int64_t lda, void *b, int64_t ldb)
+{
+    if (d == QB_FLOAT64)
+        DTRSM(order, side, triangle, t, diagonal, (int)m, (int)n, 1.0, a, (int)lda, b, (int)ldb);
+    else
+        STRSM(order, side, triangle, t, diagonal, (int)m, (int)n, 1.0f, a, (int)lda, b, (int)ldb);
+}
+
+/* ---- Batches and chunks */
+
+/* Enough to keep a core busy for some tens of microseconds. */
+enum { CHUNK_FLOPS = 200000, LANES = 16, MANY_COLUMNS = 16 };
+
+typedef void (*range_work)(const void *data, int64_t first, int64_t limit);
+
+typedef struct ranges {
+    range_work work;
+    const void *data;
+    int64_t count, size;
+} ranges;
+
+static void run_range(void *data, int64_t chunk, int worker)
+{
+    (void)worker;
+    const ranges *r = data;
+    int64_t first = chunk * r->size, limit = r->count - first < r->size ? r->count : first + r->size;
+    r->work(r->data, first, limit);
+}
+
+/* work on 0 .. count-1 in chunks of a multiple of `multiple`, each of about CHUNK_FLOPS or more. */
+static void in_chunks(int64_t count, double flops_each, int64_t multiple, range_work work, const void *data)
+{
+    double wanted = ceil(CHUNK_FLOPS / (flops_each + 1) / (double)multiple);
+    int64_t size = wanted < (double)count ? (int64_t)wanted * multiple : count;
+    ranges r = {work, data, count, size < 1 ? 1 : size};
+    qb_parallel((count + r.size - 1) / r.size, run_range, &r);
+}
+
+static int64_t batch_of(const qb_type *type)
+{
+    int64_t count = 1;
+    for (int i = 0; i < type->rank - 2; i++)
+        count *= type->shape[i];
+    return count;
+}
+
+static void *element(const void *array, qb_dtype dtype, int64_t place)
+{
+    return (char *)(uintptr_t)array + place * (int64_t)qb_dtype_size(dtype);
+}
+
+static void fill_with_nan(qb_dtype dtype, void *array, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (dtype == QB_FLOAT64)
+            ((double *)array)[i] = NAN;
+        else
+            ((float *)array)[i] = NAN;
+}
+
+static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
+{
+    bool found = false;
+    for (int64_t i = 0; i < n && !found; i++)
+        found = dtype == QB_FLOAT64 ? ((const double *)a)[i * (n + 1)] == 0 : ((const float *)a)[i * (n + 1)] == 0;
+    return found;
+}
+
+/* ---- Cholesky */
+
+/* Rows of a block: a diagonal block is factored by one core, so it has to be small beside the rest, and large enough for
+ * BLAS. Matrices of up to two are left to LAPACK. */
+enum { BLOCK = 64, TILE = 8 };
+
+typedef struct cholesky {
+    qb_dtype dtype;
+    int64_t n;
+    const char *a;
+    char *l;
+    int64_t first, width; /* the block of columns at hand */
+} cholesky;
+
+/* Rows of tiles: the lower triangle of (a + a^T) / 2, and zeros above it. */
+#define TAKE_SYMMETRIC(T)                                                                                              \
+    static void take_symmetric_##T(const T *a, T *l, int64_t n, int64_t first, int64_t limit)                          \
+    {                                                                                                                  \
+        for (int64_t rows = first; rows < limit; rows += TILE)                                                         \
+            for (int64_t columns = 0; columns < limit && columns <= rows; columns += TILE)                             \
+                for (int64_t i = rows; i < limit && i < rows + TILE; i++)                                              \
+                    for (int64_t j = columns; j <= i && j < columns + TILE; j++) {                                     \
+                        T x = a[i * n + j], y = a[j * n + i];                                                          \
+                        l[i * n + j] = x == y ? x : (T)0.5 * x + (T)0.5 * y;                                           \
+                    }                                                                                                  \
+        for (int64_t i = first; i < limit; i++)                                                                        \
+            memset(l + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof *l);                                             \
+    }
+TAKE_SYMMETRIC(double)
+TAKE_SYMMETRIC(float)
+
+static void take_symmetric(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *c = data;
+    if (c->dtype == QB_FLOAT64)
+        take_symmetric_double((const double *)(const void *)c->a, (double *)(void *)c->l, c->n, first, limit);
+    else
+        take_symmetric_float((const float *)(const void *)c->a, (float *)(void *)c->l, c->n, first, limit);
+}
+
+/* Our rows are LAPACK's columns, our lower triangle its upper one. */
+static bool factor_diagonal_block(const cholesky *c)
+{
+    int width = (int)c->width, leading = (int)c->n, info = 0;
+    void *block = element(c->l, c->dtype, c->first * (c->n + 1));
+    if (c->dtype == QB_FLOAT64)
+        DPOTRF("U", &width, block, &leading, &info);
+    else
+        SPOTRF("U", &width, block, &leading, &info);
+    return info == 0;
+}
+
+/* Rows below the diagonal block, counted from its end. */
+static void solve_below(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *c = data;
+    int64_t row = c->first + c->width + first;
+    trsm(c->dtype, CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, limit - first, c->width,
+         element(c->l, c->dtype, c->first * (c->n + 1)), c->n, element(c->l, c->dtype, row * c->n + c->first), c->n);
+}
+
+/* Rows of what remains, less the products of the columns at hand: left of the diagonal, and around it. The longest rows
+ * come first, for the threads to end together. */
+static void update_below(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *c = data;
+    int64_t n = c->n, start = c->first + c->width, rows = limit - first, row = n - limit;
+    void *left = element(c->l, c->dtype, row * n + c->first);
+    gemm(c->dtype, CblasRowMajor, CblasTrans, rows, row - start, c->width, left, n,
+         element(c->l, c->dtype, start * n + c->first), n, element(c->l, c->dtype, row * n + start), n);
+    void *diagonal = element(c->l, c->dtype, row * (n + 1));
+    if (c->dtype == QB_FLOAT64)
+        DSYRK(CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1.0, left, (int)n, 1.0, diagonal,
+              (int)n);
+    else
+        SSYRK(CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1.0f, left, (int)n, 1.0f, diagonal,
+              (int)n);
+}
+
+/* Right-looking by blocks of columns (Golub and Van Loan, "Matrix Computations", 4.2.9). */
+static void factor_symmetric(cholesky c)
+{
+    int64_t block = c.n <= 2 * BLOCK ? c.n : BLOCK;
+    in_chunks(c.n, (double)c.n, BLOCK, take_symmetric, &c);
+    for (c.first = 0; c.first < c.n; c.first += block) {
+        c.width = c.n - c.first < block ? c.n - c.first : block;
+        if (!factor_diagonal_block(&c)) {
+            fill_with_nan(c.dtype, c.l, c.n * c.n);
+            return;
+        }
+        int64_t rest = c.n - c.first - c.width;
+        if (rest == 0)
+            return;
+        in_chunks(rest, (double)(c.width * c.width), BLOCK, solve_below, &c);
+        in_chunks(rest, (double)(c.width * rest), BLOCK, update_below, &c);
+    }
+}
+
+static void run_small_cholesky(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *all = data;
+    int64_t place = first * all->n * all->n;
+    qb_small_loops_of(all->dtype)
+        ->cholesky(all->n, limit - first, element(all->a, all->dtype, place), element(all->l, all->dtype, place));
+}
+
+static void run_cholesky(const void *data, int64_t first, int64_t limit)
+{
+    const cholesky *all = data;
+    for (int64_t i = first; i < limit; i++) {
+        cholesky one = *all;
+        one.a = element(all->a, all->dtype, i * all->n * all->n);
+        one.l = element(all->l, all->dtype, i * all->n * all->n);
+        factor_symmetric(one);
+    }
+}
+
+QB_LINALG_KERNEL(qb_cholesky_run)
+{
+    (void)attribute, (void)operand_count, (void)operand_type;
+    int64_t n = result_type->shape[result_type->rank - 1], count = batch_of(result_type);
+    cholesky c = {.dtype = result_type->dtype, .n = n, .a = operand[0], .l = result[0]};
+    if (n == 0 || n > INT_MAX || count == 0)
+        return;
+    if (n <= QB_SMALL) {
+        in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
+        return;
+    }
+    qb_blas_use_one_thread();
+    in_chunks(count, (double)n * (double)n * (double)n / 3, 1, run_cholesky, &c);
+}
+
+/* ---- Triangular equations */
+
+typedef struct equation {
+    qb_dtype dtype;
+    unsigned form;
+    int64_t n, m; /* the extents of the matrix, and the other one of the right-hand side */
+    const char *a;
+    const int64_t *pivots;
+    char *x;
+} equation;
+
+/* Columns (rows, on the right) first .. limit-1 of the right-hand side, in place. */
+static void solve_triangle(const equation *e, unsigned form, int64_t first, int64_t limit)
+{
+    bool right = form & QB_SOLVE_RIGHT;
+    CBLAS_UPLO triangle = form & QB_SOLVE_LOWER ? CblasLower : CblasUpper;
+    CBLAS_DIAG diagonal = form & QB_SOLVE_UNIT ? CblasUnit : CblasNonUnit;
+    bool is_transposed = form & QB_SOLVE_TRANSPOSED;
+    if (e->m == 1) {
+        CBLAS_TRANSPOSE t = is_transposed != right ? CblasTrans : CblasNoTrans;
+        if (e->dtype == QB_FLOAT64)
+            DTRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+        else
+            STRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+        return;
+    }
+    CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
+    if (right)
+        trsm(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, e->n, e->a, e->n,
+             element(e->x, e->dtype, first * e->n), e->n);
+    else
+        trsm(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, e->n, limit - first, e->a, e->n,
+             element(e->x, e->dtype, first), e->m);
+}
+
+static void solve_triangle_range(const void *data, int64_t first, int64_t limit)
+{
+    const equation *e = data;
+    solve_triangle(e, e->form, first, limit);
+}
+
+/* The equations of a batch, one after the other; each in chunks of its right-hand side. */
+typedef struct equations {
+    equation first;
+    range_work work;
+    const char *b;
+    int64_t pivot_count;
+    double flops; /* for each column */
+    bool may_be_singular;
+} equations;
+
+static void run_equations(const void *data, int64_t first, int64_t limit)
+{
+    const equations *all = data;
+    int64_t n = all->first.n, m = all->first.m;
+    qb_dtype dtype = all->first.dtype;
+    for (int64_t i = first; i < limit; i++) {
+        equation e = all->first;
+        e.a = element(e.a, dtype, i * n * n);
+        e.x = element(e.x, dtype, i * n * m);
+        e.pivots = e.pivots ? e.pivots + i * n : NULL;
+        if (all->may_be_singular && has_zero_on_diagonal(dtype, e.a, n)) {
+            fill_with_nan(dtype, e.x, n * m);
+            continue;
+        }
+        memcpy(e.x, element(all->b, dtype, i * n * m), (size_t)(n * m) * qb_dtype_size(dtype));
+        in_chunks(m, all->flops, BLOCK, all->work, &e);
+    }
+}
+
+static void run_small_triangular(const void *data, int64_t first, int64_t limit)
+{
+    const equations *all = data;
+    const equation *e = &all->first;
+    int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
+    qb_small_loops_of(e->dtype)->triangular_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
+                                                  element(all->b, e->dtype, side), element(e->x, e->dtype, side));
+}
+
+static void run_small_lu_solve(const void *data, int64_t first, int64_t limit)
+{
+    const equations *all = data;
+    const equation *e = &all->first;
+    int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
+    qb_small_loops_of(e->dtype)->lu_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
+                                          e->pivots + first * e->n, element(all->b, e->dtype, side),
+                                          element(e->x, e->dtype, side));
+}
+
+/* Small matrices by loops of our own, but for many right-hand sides of few matrices, which BLAS does better. */
+static void solve_equations(const equations *all, int64_t count, range_work small)
+{
+    const equation *e = &all->first;
+    if (e->n <= QB_SMALL && (e->m <= MANY_COLUMNS || count >= LANES))
+        in_chunks(count, (all->flops + 4 * (double)e->n) * (double)e->m, LANES, small, all);
+    else
+        in_chunks(count, all->flops * (double)e->m, 1, run_equations, all);
+}
+
+static bool begin_equations(equations *all, const qb_type *result_type, bool right)
+{
+    int rank = result_type->rank;
+    all->first.dtype = result_type->dtype;
+    all->first.n = result_type->shape[right ? rank - 1 : rank - 2];
+    all->first.m = result_type->shape[right ? rank - 2 : rank - 1];
+    qb_blas_use_one_thread();
+    return all->first.n > 0 && all->first.m > 0 && all->first.n <= INT_MAX && all->first.m <= INT_MAX &&
+           batch_of(result_type) > 0;
+}
+
+QB_LINALG_KERNEL(qb_triangular_solve_run)
+{
+    (void)operand_count, (void)operand_type;
+    unsigned form = (attribute[0].integer ? QB_SOLVE_LOWER : 0) | (attribute[1].integer ? QB_SOLVE_UNIT : 0) |
+                    (attribute[2].integer ? QB_SOLVE_TRANSPOSED : 0) | (attribute[3].integer ? QB_SOLVE_RIGHT : 0);
+    equations all = {.first = {.form = form, .a = operand[0], .x = result[0]},
+                     .work = solve_triangle_range,
+                     .b = operand[1],
+                     .may_be_singular = !(form & QB_SOLVE_UNIT)};
+    if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
+        return;
+    all.flops = (double)all.first.n * (double)all.first.n;
+    solve_equations(&all, batch_of(result_type), run_small_triangular);
+}
+
+/* ---- LU */
+
+typedef struct lu {
+    qb_dtype dtype;
+    int64_t m, n, k;
+    const char *a;
+    char *factors; /* by columns: m apart */
+    int64_t *pivots;
+    char *parity;
+    int64_t first, width; /* the block of columns at hand */
+} lu;
+
+static void exchange_rows(const lu *f, int64_t column)
+{
+    void *c = element(f->factors, f->dtype, column * f->m);
+    for (int64_t i = f->first; i < f->first + f->width; i++) {
+        int64_t other = f->pivots[i];
+        if (f->dtype == QB_FLOAT64) {
+            double *x = c, kept = x[i];
+            x[i] = x[other];
+            x[other] = kept;
+        } else {
+            float *x = c, kept = x[i];
+            x[i] = x[other];
+            x[other] = kept;
+        }
+    }
+}
+
+/* The columns of a panel, by LAPACK. Its pivots, counted from 1 in the panel, come in 32 bits, where they are spread from the last
+ * one on. */
+static void factor_panel(const lu *f)
+{
+    int rows = (int)(f->m - f->first), columns = (int)f->width, leading = (int)f->m, info = 0;
+    int64_t count = rows < columns ? rows : columns;
+    void *panel = element(f->factors, f->dtype, f->first * (f->m + 1));
+    int *narrow = (int *)(void *)(f->pivots + f->first);
+    if (f->dtype == QB_FLOAT64)
+        DGETRF(&rows, &columns, panel, &leading, narrow, &info);
+    else
+        SGETRF(&rows, &columns, panel, &leading, narrow, &info);
+    for (int64_t i = count - 1; i >= 0; i--) {
+        int pivot;
+        memcpy(&pivot, (const char *)narrow + i * (int64_t)sizeof pivot, sizeof pivot);
+        int64_t wide = f->first + pivot - 1;
+        memcpy(f->pivots + f->first + i, &wide, sizeof wide);
+    }
+}
+
+/* Columns before the panel have their rows exchanged. */
+static void exchange_before(const void *data, int64_t first, int64_t limit)
+{
+    for (int64_t column = first; column < limit; column++)
+        exchange_rows(data, column);
+}
+
+/* Columns behind it, counted from its end: exchanged, made a part of U, and the rest of them less the products. */
+static void update_behind(const void *data, int64_t first, int64_t limit)
+{
+    const lu *f = data;
+    int64_t start = f->first + f->width, column = start + first;
+    for (int64_t j = column; j < start + limit; j++)
+        exchange_rows(f, j);
+    void *panel = element(f->factors, f->dtype, f->first * (f->m + 1));
+    void *upper = element(f->factors, f->dtype, column * f->m + f->first);
+    trsm(f->dtype, CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, f->width, limit - first, panel, f->m,
+         upper, f->m);
+    if (f->m > start)
+        gemm(f->dtype, CblasColMajor, CblasNoTrans, f->m - start, limit - first, f->width,
+             element(panel, f->dtype, f->width), f->m, upper, f->m, element(upper, f->dtype, f->width), f->m);
+}
+
+static void set_parity(const lu *f)
+{
+    double parity = 1;
+    for (int64_t i = 0; i < f->k; i++)
+        parity = f->pivots[i] != i ? -parity : parity;
+    if (f->m == f->n && has_zero_on_diagonal(f->dtype, f->factors, f->n))
+        parity = 0;
+    qb_dtype_store(f->dtype, parity, f->parity);
+}
+
+/* Right-looking by panels of columns (Golub and Van Loan, "Matrix Computations", 3.4). */
+static void factor_general(lu f)
+{
+    int64_t block = f.k <= 2 * BLOCK ? f.k : BLOCK;
+    qb_copy_loop_of(qb_dtype_size(f.dtype))(f.n, f.m, 1, f.n, f.a, f.factors);
+    for (f.first = 0; f.first < f.k; f.first += block) {
+        f.width = f.k - f.first < block ? f.k - f.first : block;
+        factor_panel(&f);
+        int64_t behind = f.n - f.first - f.width, rows = f.m - f.first;
+        if (f.first > 0)
+            in_chunks(f.first, (double)f.width, BLOCK, exchange_before, &f);
+        if (behind > 0)
+            in_chunks(behind, 2 * (double)f.width * (double)rows, 16, update_behind, &f);
+    }
+    set_parity(&f);
+}
+
+static void run_lu(const void *data, int64_t first, int64_t limit)
+{
+    const lu *all = data;
+    for (int64_t i = first; i < limit; i++) {
+        lu one = *all;
+        one.a = element(all->a, all->dtype, i * all->m * all->n);
+        one.factors = element(all->factors, all->dtype, i * all->m * all->n);
+        one.pivots = all->pivots + i * all->k;
+        one.parity = element(all->parity, all->dtype, i);
+        factor_general(one);
+    }
+}
+
+static void run_small_lu(const void *data, int64_t first, int64_t limit)
+{
+    const lu *f = data;
+    int64_t place = first * f->n * f->n;
+    qb_small_loops_of(f->dtype)->lu(f->n, limit - first, element(f->a, f->dtype, place),
+                                    element(f->factors, f->dtype, place), f->pivots + first * f->n,
+                                    element(f->parity, f->dtype, first));
+}
+
+QB_LINALG_KERNEL(qb_lu_run)
+{
+    (void)attribute, (void)operand_count, (void)result_type;
+    const qb_type *type = operand_type;
+    int64_t m = type->shape[type->rank - 2], n = type->shape[type->rank - 1];
+    lu f = {.dtype = type->dtype,
+            .m = m,
+            .n = n,
+            .k = m < n ? m : n,
+            .a = operand[0],
+            .factors = result[0],
+            .pivots = result[1],
+            .parity = result[2]};
+    if (m > INT_MAX || n > INT_MAX)
+        return;
+    if (m == n && n <= QB_SMALL) {
+        in_chunks(batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
+        return;
+    }
+    qb_blas_use_one_thread();
+    in_chunks(batch_of(type), 2 * (double)m * (double)n * (double)f.k / 3, 1, run_lu, &f);
+}
+
+QB_LINALG_KERNEL(qb_permutation_run)
+{
+    (void)attribute, (void)operand_count;
+    int64_t rows = result_type->shape[result_type->rank - 1], count = 1;
+    int64_t steps = operand_type->shape[operand_type->rank - 1];
+    for (int i = 0; i < result_type->rank - 1; i++)
+        count *= result_type->shape[i];
+    const int64_t *pivots = operand[0];
+    int64_t *order = result[0];
+    for (int64_t c = 0; c < count; c++, pivots += steps, order += rows) {
+        for (int64_t i = 0; i < rows; i++)
+            order[i] = i;
+        for (int64_t i = 0; i < steps; i++) {
+            int64_t other = pivots[i], kept = order[i];
+            order[i] = order[other];
+            order[other] = kept;
+        }
+    }
+}
+
+/* ---- Equations with factors */
+
+/* Exchanges the entries of the solution, in the order of the pivots or backwards. */
+#define EXCHANGE(T)                                                                                                    \
+    static void exchange_##T(const equation *e, T *x, bool backwards, bool right, int64_t first, int64_t limit)        \
+    {                                                                                                                  \
+        int64_t step = right ? 1 : e->m, other = right ? e->n : 1;                                                     \
+        for (int64_t i = 0; i < e->n; i++) {                                                                           \
+            int64_t place = backwards ? e->n - 1 - i : i, pivot = e->pivots[place];                                    \
+            T *a = x + place * step, *b = x + pivot * step;                                                            \
+            for (int64_t j = first; pivot != place && j < limit; j++) {                                                \
+                T kept = a[j * other];                                                                                 \
+                a[j * other] = b[j * other];                                                                           \
+                b[j * other] = kept;                                                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+EXCHANGE(double)
+EXCHANGE(float)
+
+static void exchange(const equation *e, bool backwards, int64_t first, int64_t limit)
+{
+    bool right = e->form & QB_SOLVE_RIGHT;
+    if (e->dtype == QB_FLOAT64)
+        exchange_double(e, (double *)(void *)e->x, backwards, right, first, limit);
+    else
+        exchange_float(e, (float *)(void *)e->x, backwards, right, first, limit);
+}
+
+/* P A = L U, and the factors are those of the transposes: the upper triangle holds L^T, the lower one U^T. On vectors, A is undone by
+ * exchanges, L, U; its transpose by U^T, L^T, and the exchanges backwards. */
+static void solve_with_factors(const void *data, int64_t first, int64_t limit)
+{
+    const equation *e = data;
+    bool right = e->form & QB_SOLVE_RIGHT, forwards = right == ((e->form & QB_SOLVE_TRANSPOSED) != 0);
+    unsigned form = (right ? QB_SOLVE_RIGHT : 0) | (forwards != right ? QB_SOLVE_TRANSPOSED : 0);
+    if (forwards) {
+        exchange(e, false, first, limit);
+        solve_triangle(e, form | QB_SOLVE_UNIT, first, limit);
+        solve_triangle(e, form | QB_SOLVE_LOWER, first, limit);
+    } else {
+        solve_triangle(e, form | QB_SOLVE_LOWER, first, limit);
+        solve_triangle(e, form | QB_SOLVE_UNIT, first, limit);
+        exchange(e, true, first, limit);
+    }
+}
+
+QB_LINALG_KERNEL(qb_lu_solve_run)
+{
+    (void)operand_count, (void)operand_type;
+    unsigned form = (attribute[0].integer ? QB_SOLVE_TRANSPOSED : 0) | (attribute[1].integer ? QB_SOLVE_RIGHT : 0);
+    equations all = {.first = {.form = form, .a = operand[1], .pivots = operand[2], .x = result[0]},
+                     .work = solve_with_factors,
+                     .b = operand[3],
+                     .may_be_singular = true};
+    if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
+        return;
+    all.flops = 2 * (double)all.first.n * (double)all.first.n;
+    solve_equations(&all, batch_of(result_type), run_small_lu_solve);
+}
+
+/* ---- Determinants */
+
+static bool is_finite(qb_dtype dtype, const void *a, int64_t count)
+{
+    double sum = 0; /* of zeros, unless an element is infinite or NaN */
+    for (int64_t i = 0; i < count; i++)
+        sum += 0 * (dtype == QB_FLOAT64 ? ((const double *)a)[i] : (double)((const float *)a)[i]);
+    return sum == 0;
+}
+
+/* Sign, logarithm and value of parity times the diagonal, whose mantissas and exponents are multiplied up apart, so that nothing
+ * overflows on the way. */
+static void multiply_diagonal(qb_dtype dtype, const void *factors, int64_t n, double parity, double out[3])
+{
+    double mantissa = parity;
+    int64_t exponent = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int part;
+        mantissa = frexp(mantissa * qb_dtype_load(dtype, element(factors, dtype, i * (n + 1))), &part);
+        exponent += part;
+    }
+    int clamped = exponent > 100000 ? 100000 : exponent < -100000 ? -100000 : (int)exponent;
+    out[0] = mantissa > 0 ? 1 : mantissa < 0 ? -1 : mantissa;
+    out[1] = log(fabs(mantissa)) + (double)exponent * M_LN2;
+    out[2] = ldexp(mantissa, clamped);
+}
+
+typedef struct determinants {
+    qb_dtype dtype;
+    int64_t n;
+    const void *a, *factors, *parity;
+    void *const *result;
+} determinants;
+
+static void run_determinants(const void *data, int64_t first, int64_t limit)
+{
+    const determinants *d = data;
+    int64_t size = d->n * d->n;
+    for (int64_t i = first; i < limit; i++) {
+        double values[3] = {NAN, NAN, NAN}, parity = qb_dtype_load(d->dtype, element(d->parity, d->dtype, i));
+        if (is_finite(d->dtype, element(d->a, d->dtype, i * size), size))
+            multiply_diagonal(d->dtype, element(d->factors, d->dtype, i * size), d->n, parity, values);
+        for (int k = 0; k < 3; k++)
+            qb_dtype_store(d->dtype, values[k], element(d->result[k], d->dtype, i));
+    }
+}
+
+QB_LINALG_KERNEL(qb_determinant_run)
+{
+    (void)attribute, (void)operand_count, (void)result_type;
+    const qb_type *type = operand_type;
+    determinants d = {.dtype = type->dtype,
+                      .n = type->shape[type->rank - 1],
+                      .a = operand[0],
+                      .factors = operand[1],
+                      .parity = operand[3],
+                      .result = result};
+    in_chunks(batch_of(type), (double)d.n * (double)(d.n + 20), 1, run_determinants, &d);
+}

@@ -1,0 +1,259 @@
+"""qb.linalg beyond the case table: what has no result, sharing of factorizations, large matrices, named tuples."""
+
+import pickle
+
+import numpy as np
+import pytest
+import quabla as qb
+from quabla import linalg
+
+
+def matrices(*shape, seed=0, dtype="float64"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def definite(*shape, seed=0, dtype="float64"):
+    a = matrices(*shape, seed=seed).astype("float64")
+    return (a @ np.swapaxes(a, -1, -2) + shape[-1] * np.eye(shape[-1])).astype(dtype)
+
+
+def lines(function, *arrays, operation):
+    """How often the compiled function has the operation."""
+    text = qb.jit(function).lower(*arrays).as_text()
+    return sum(f"= {operation}(" in line for line in text.splitlines())
+
+
+# ------------------------------------------------------------------------------------------- values, at sizes of blocks
+
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 63, 64, 65, 127, 128, 129, 200, 321)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", SIZES)
+def test_factorizations_multiply_to_the_matrix(n, dtype):
+    a, s = matrices(n, n, seed=n, dtype=dtype), definite(n, n, seed=n, dtype=dtype)
+    eps = np.finfo(dtype).eps
+    lower = np.asarray(linalg.cholesky(qb.array(s))).astype("float64")
+    assert np.all(np.triu(lower, 1) == 0)
+    assert abs(lower @ lower.T - s).max() <= 4 * eps * abs(s).max()
+    p, lower, upper = (np.asarray(x).astype("float64") for x in linalg.lu(qb.array(a)))
+    assert abs(p @ lower @ upper - a).max() <= 8 * n**0.5 * eps * abs(a).max()
+    assert abs(lower).max() == 1
+    assert np.all(np.sort(p, axis=0)[-1] == 1)
+    assert p.sum() == n
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("columns", [None, 1, 3, 200])
+@pytest.mark.parametrize("n", SIZES)
+def test_solutions_solve(n, columns, dtype):
+    a = matrices(n, n, seed=n, dtype=dtype) + n**0.5 * np.eye(n, dtype=dtype)
+    b = matrices(*((n,) if columns is None else (n, columns)), seed=1, dtype=dtype)
+    lower = np.tril(a) / n**0.5 + np.eye(n, dtype=dtype)
+    s = definite(n, n, dtype=dtype)
+    for matrix, x in (
+        (a, linalg.solve(qb.array(a), qb.array(b))),
+        (lower, linalg.solve_triangular(qb.array(lower), qb.array(b), lower=True)),
+        (lower.T, linalg.solve_triangular(qb.array(lower), qb.array(b), lower=True, trans=1)),
+        (s, linalg.cho_solve(linalg.cholesky(qb.array(s)), qb.array(b))),
+    ):
+        wide, x = matrix.astype("float64"), np.asarray(x).astype("float64")
+        assert x.shape == b.shape
+        residual = abs(wide @ x - b).max()
+        assert residual <= 10 * np.finfo(dtype).eps * n * (abs(wide).max() * abs(x).max() + abs(b).max())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 1000])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 8, 9])
+def test_a_batch_is_its_matrices_one_by_one(count, n):
+    """To the bit, whatever their number is."""
+    a, s, b = matrices(count, n, n), definite(count, n, n), matrices(count, n, 2, seed=2)
+    calls = (
+        (linalg.solve, a, b),
+        (linalg.cholesky, s),
+        (lambda a, b: linalg.solve_triangular(a, b, lower=True), s, b),
+        (lambda a: linalg.slogdet(a).logabsdet, a),
+        (linalg.inv, a),
+    )
+    for function, *arrays in calls:
+        together = np.asarray(function(*map(qb.array, arrays)))
+        for k in {0, count // 2, count - 1}:
+            alone = np.asarray(function(*(qb.array(x[k]) for x in arrays)))
+            np.testing.assert_array_equal(together[k], alone)
+
+
+def test_pivots_are_the_largest_of_their_column():
+    a = matrices(6, 5, 5, seed=3)
+    _, lower, _ = linalg.lu(qb.array(a))
+    assert abs(np.asarray(lower)).max() <= 1
+    small = qb.array([[1e-20, 1.0], [1.0, 1.0]])
+    np.testing.assert_allclose(np.asarray(linalg.solve(small, qb.array([1.0, 2.0]))), [1, 1], rtol=1e-15)
+
+
+def test_determinants_do_not_overflow_on_the_way():
+    a = np.diag([1e300, 1e300, 1e-300, 1e-300, 7.0])
+    np.testing.assert_allclose(linalg.det(qb.array(a)).item(), 7.0, rtol=1e-14)
+    large = linalg.slogdet(qb.array(1e200 * np.eye(50)))
+    np.testing.assert_allclose(large.logabsdet.item(), 50 * np.log(1e200), rtol=1e-14)
+
+
+# ------------------------------------------------------------------------------------------------------ without a result
+
+
+def test_a_singular_matrix_is_an_error_where_it_is_met_eagerly():
+    a = np.stack([np.eye(3), np.ones((3, 3)), np.zeros((3, 3))])
+    with pytest.raises(ValueError, match=r"linalg.solve: the matrix at batch index \(1,\) is singular"):
+        linalg.solve(qb.array(a), qb.ones(3))
+    with pytest.raises(ValueError, match=r"linalg.inv: the matrix at batch index \(0, 1\) is singular"):
+        linalg.inv(qb.array(a[None]))
+    with pytest.raises(ValueError, match=r"linalg.inv: the matrix is singular"):
+        linalg.inv(qb.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"linalg.solve: the matrix at batch index \(1, 0\) is singular"):
+        linalg.solve(qb.array(a[:2, None]), qb.ones((4, 3, 1)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 150])
+def test_a_singular_matrix_gives_nan_in_a_program(n):
+    a = np.stack([np.eye(n), np.zeros((n, n)), 2 * np.eye(n)])
+    for result in (
+        qb.jit(linalg.solve)(qb.array(a), qb.zeros((n, 2))),
+        qb.jit(linalg.inv)(qb.array(a)),
+        qb.vmap(linalg.solve, in_axes=(0, None))(qb.array(a), qb.zeros(n)),
+        linalg.solve_triangular(qb.array(a), qb.zeros((n, 2))),
+    ):
+        nan = np.isnan(np.asarray(result)).reshape(3, -1)
+        assert nan[1].all()
+        assert not nan[[0, 2]].any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9, 150])
+def test_a_matrix_that_is_not_definite(n):
+    a = np.stack([np.eye(n), np.eye(n)])
+    a[1, n - 1, n - 1] = -1
+    with pytest.raises(ValueError, match=r"linalg.cholesky: the matrix at batch index \(1,\) is not positive definite"):
+        linalg.cholesky(qb.array(a))
+    with pytest.raises(ValueError, match="the matrix is not positive definite"):
+        linalg.cholesky(qb.zeros((n, n)))
+    result = np.asarray(qb.jit(linalg.cholesky)(qb.array(a)))
+    assert np.isnan(result[1]).all()
+    np.testing.assert_array_equal(result[0], np.eye(n))
+
+
+@pytest.mark.parametrize("n", [2, 9])
+def test_determinants_of_singular_and_of_nonfinite_matrices(n):
+    zeros, infinite = np.zeros((n, n)), np.eye(n)
+    infinite[0, 1] = np.inf
+    sign, logabsdet = linalg.slogdet(qb.array(np.stack([zeros, infinite, -np.eye(n)])))
+    np.testing.assert_array_equal(np.asarray(sign), [0, np.nan, (-1) ** n])
+    np.testing.assert_array_equal(np.asarray(logabsdet), [-np.inf, np.nan, 0])
+    assert linalg.det(qb.array(zeros)).item() == 0
+
+
+def test_nan_and_infinity_do_not_vanish():
+    a = np.eye(3)
+    a[0, 1] = np.nan
+    assert np.isnan(np.asarray(linalg.solve(qb.array(a), qb.ones(3)))).any()
+    assert np.isnan(np.asarray(linalg.solve(qb.eye(3), qb.array([1.0, np.nan, 0.0]))))[1]
+    assert not np.isfinite(np.asarray(linalg.solve(qb.eye(3), qb.array([1.0, np.inf, 0.0]))))[1]
+
+
+def test_cholesky_takes_the_symmetric_part():
+    s, skew = definite(5, 5), matrices(5, 5)
+    got = linalg.cholesky(qb.array(s + skew - skew.T))
+    np.testing.assert_allclose(np.asarray(got), np.linalg.cholesky(s), rtol=1e-12, atol=1e-13)
+
+
+# ------------------------------------------------------------------------------------------------- derivatives, sharing
+
+
+def test_one_factorization_for_value_and_derivatives():
+    a, b = qb.array(definite(4, 4)), qb.ones(4)
+
+    def loss(a, b):
+        return qb.sum(linalg.solve(a, b) ** 2) + linalg.slogdet(a).logabsdet
+
+    assert lines(qb.value_and_grad(loss, argnums=(0, 1)), a, b, operation="lu") == 1
+    assert lines(qb.hessian(loss), a, b, operation="lu") == 1
+    assert lines(qb.grad(loss), a, b, operation="cholesky") == 0
+
+
+def test_an_unmapped_matrix_is_factored_once():
+    a, b, batch = definite(3, 3), matrices(3, seed=1), matrices(5, 3, seed=2)
+    program = qb.jit(qb.vmap(linalg.solve, in_axes=(None, 0))).lower(qb.array(a), qb.array(batch))
+    assert "lu(%0) : float64[3,3]" in program.as_text()
+    gradient = qb.vmap(qb.grad(lambda a, b: qb.sum(linalg.solve(a, b) ** 2)), in_axes=(None, 0))
+    text = qb.jit(gradient).lower(qb.array(a), qb.array(batch)).as_text()
+    assert sum("= lu(" in line for line in text.splitlines()) == 1
+    assert "float64[5,3,3], int64[5,3]" not in text
+    jacobian = qb.jacobian(linalg.solve, argnums=1)(qb.array(a), qb.array(b))
+    np.testing.assert_allclose(np.asarray(jacobian), np.linalg.inv(a), rtol=1e-12)
+
+
+def test_third_derivative():
+    """d^3/dt^3 of b^T (A + t B)^-1 b at 0 is -6 b^T (A^-1 B)^3 A^-1 b, in every mixture of modes."""
+    a, d, b = definite(3, 3), matrices(3, 3, seed=4), matrices(3, seed=5)
+
+    def f(t):
+        return qb.sum(qb.array(b) * linalg.solve(qb.array(a) + t * qb.array(d), qb.array(b)))
+
+    inverse = np.linalg.inv(a)
+    expected = -6 * b @ np.linalg.matrix_power(inverse @ d, 3) @ inverse @ b
+
+    def forward(g):
+        return lambda t: qb.jvp(g, (t,), (qb.array(1.0),))[1]
+
+    def reverse(g):
+        return lambda t: qb.vjp(g, t)[1](qb.array(1.0))[0]
+
+    for modes in ((forward,) * 3, (reverse,) * 3, (forward, reverse, forward), (reverse, forward, reverse)):
+        g = f
+        for mode in modes:
+            g = mode(g)
+        np.testing.assert_allclose(g(qb.array(0.0)).item(), expected, rtol=1e-12)
+
+
+def test_gradient_of_the_log_determinant_of_a_covariance():
+    a = qb.array(definite(4, 4))
+
+    def by_cholesky(a):
+        return 2 * qb.sum(qb.log(qb.diagonal(linalg.cholesky(a))))
+
+    expected = np.linalg.inv(np.asarray(a))
+    for function in (by_cholesky, lambda a: linalg.slogdet(a).logabsdet, lambda a: qb.log(linalg.det(a))):
+        np.testing.assert_allclose(np.asarray(qb.grad(function)(a)), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_flops_are_counted():
+    a, b = qb.ones((2, 30, 30)), qb.ones((2, 30, 4))
+    cost = qb.jit(linalg.cholesky).lower(a).cost()
+    assert cost.flops == 2 * 30**3 // 3
+    solve = qb.jit(linalg.solve).lower(a, b).cost().flops
+    assert solve == 2 * (2 * 30**3 // 3 + 2 * 30 * 30 * 4)
+
+
+# -------------------------------------------------------------------------------------------------------- named results
+
+
+def test_named_results():
+    result = linalg.slogdet(qb.array(definite(2, 2)))
+    assert result._fields == ("sign", "logabsdet")
+    assert isinstance(result, linalg.SlogdetResult)
+    assert linalg.lu(qb.eye(2))._fields == ("P", "L", "U")
+    doubled = qb.tree.map(lambda x: 2 * x, result)
+    assert isinstance(doubled, linalg.SlogdetResult)
+    traced = qb.jit(linalg.slogdet)(qb.eye(2))
+    assert isinstance(traced, linalg.SlogdetResult)
+    assert pickle.loads(pickle.dumps(linalg.SlogdetResult)) is linalg.SlogdetResult
+
+
+def test_functions_are_functions_of_their_module():
+    assert linalg.solve.__module__ == "quabla.linalg"
+    assert linalg.solve.__name__ == "solve"
+    assert pickle.loads(pickle.dumps(linalg.solve)) is linalg.solve
+    assert repr(linalg.solve) == "<function quabla.linalg.solve>"
+    assert not hasattr(qb, "solve")
+
+
+def test_debug_nans_names_the_function():
+    with qb.debug_nans(), pytest.raises(FloatingPointError, match="linalg.slogdet"):
+        linalg.slogdet(qb.zeros((2, 2)))
