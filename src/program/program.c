@@ -183,7 +183,10 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     program->graph = qb_graph_retain(graph);
     int64_t slots = (int64_t)offsetof(qb_frame, slots);
     qb_code_layout layout = {program->slots, program->arena_offset - slots, program->scratch_offset - slots};
-    return qb_codegen(&layout, plan->unit_count, plan->steps, &program->code);
+    QB_TRY(qb_codegen(&layout, plan->unit_count, plan->steps, &program->code));
+    program->only =
+        plan->unit_count == 1 && plan->steps[0].kind == QB_STEP_KERNEL ? plan->steps[0].kernel->whole : NULL;
+    return QB_OK;
 }
 
 qb_status qb_program_make(qb_context *context, qb_graph *graph, qb_program **out)
@@ -424,7 +427,10 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
         frame->slots[program->moving_inputs[i].slot] = inputs[program->moving_inputs[i].index];
     for (int32_t i = 0; i < program->moving_output_count; i++)
         frame->slots[program->moving_outputs[i].slot] = outputs[program->moving_outputs[i].index];
-    QB_TRY(run_steps(program, frame, state));
+    if (program->only) /* what most bodies of loops are */
+        program->only(frame->slots);
+    else
+        QB_TRY(run_steps(program, frame, state));
     for (int32_t i = 0; i < program->copy_count; i++) {
         const qb_output *output = &program->outputs[program->copies[i].output];
         const void *source = output->kind == QB_OUTPUT_INPUT      ? inputs[output->index]

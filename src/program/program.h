@@ -48,6 +48,7 @@ struct qb_program {
     int64_t arena_size;
     double flops; /* of the graph */
     qb_code_pages code;
+    qb_code only; /* of the one step that there is; NULL: there are more, or it has none */
     _Atomic(qb_frame *) spare[QB_SPARE_FRAMES];
 };
 

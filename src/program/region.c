@@ -226,9 +226,6 @@ static qb_status test(running *l, bool *goes_on)
 {
     unsigned char answer = 0;
     char *output = (char *)&answer;
-    *goes_on = true;
-    if (!l->region->tested)
-        return QB_OK;
     QB_TRY(qb_frame_run(l->region->programs[1], l->condition, l->inputs, &output, l->state));
     *goes_on = answer != 0;
     return QB_OK;
@@ -237,13 +234,15 @@ static qb_status test(running *l, bool *goes_on)
 static qb_status iterate(running *l)
 {
     const qb_region *region = l->region;
+    bool moves = region->sequences + region->ys > 0, goes_on = true;
     for (l->executed = 0; l->executed < l->limit; l->executed++) {
-        bool goes_on;
         l->index = region->reverse ? l->limit - 1 - l->executed : l->executed;
-        QB_TRY(test(l, &goes_on));
+        if (region->tested)
+            QB_TRY(test(l, &goes_on));
         if (!goes_on)
             return QB_OK;
-        address_elements(l);
+        if (moves)
+            address_elements(l);
         QB_TRY(qb_frame_run(region->programs[0], l->body, l->inputs, l->outputs, l->state));
         exchange_carries(l);
         QB_TRY(go_on(l->state));
