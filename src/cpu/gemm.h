@@ -37,10 +37,10 @@ static inline int64_t qb_gemm_scratch(const qb_product_shape *shape, int64_t ele
 #define QB_GEMM_NAME_EXPANDED(type, isa) qb_gemm_##type##_##isa
 
 #ifdef QB_ISA /* what gemm.c has for loops.c */
-void QB_GEMM_NAME(double, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
-                                  int64_t c_m, void *scratch);
-void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
-                                  int64_t c_m, void *scratch);
+void QB_GEMM_NAME(double, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start,
+                                  void *c, int64_t c_m, void *scratch);
+void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start,
+                                 void *c, int64_t c_m, void *scratch);
 #if defined(__AVX512F__)
 #define QB_GEMM_VECTOR_BYTES 64
 #elif defined(__AVX2__)

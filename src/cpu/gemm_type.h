@@ -86,7 +86,7 @@ ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int
     }
 }
 
-ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
+ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
     T lanes[QB_GEMM_ROWS][LANES];
