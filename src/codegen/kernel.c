@@ -14,6 +14,10 @@
 
 enum { VALUE_REGISTERS = QB_X86_SPARE, NONE = -1, NEVER = INT32_MAX };
 
+/* What keeps addresses in loops: registers that a call may change, since there are no calls within. */
+static const qb_x86_register bases[] = {QB_RDX, QB_RSI, QB_RDI, QB_R8, QB_R9, QB_R10, QB_R11};
+enum { BASES = sizeof bases / sizeof *bases };
+
 /* Where the lanes of a register of the kernel are in memory. */
 typedef struct place {
     enum { IN_FRAME, IN_SLOT, ABSOLUTE } kind;
@@ -42,9 +46,10 @@ typedef struct codegen {
     int32_t *held_in;   /* vector register of each; NONE */
     int32_t (*next)[4]; /* of each instruction: who reads its operands and its result next */
     vector vectors[VALUE_REGISTERS];
-    int width;    /* lanes at a time */
-    int64_t lane; /* first of them, */
-    bool is_loop; /* or that plus R13 */
+    int32_t in_base[BASES]; /* the slot whose address bases[i] holds in a loop; NONE */
+    int width;              /* lanes at a time */
+    int64_t lane;           /* first of them, */
+    bool is_loop;           /* or that plus R13 */
     bool uses_wide;
 } codegen;
 
@@ -130,6 +135,46 @@ static void address_of(codegen *g, qb_x86_register to, const place *p)
     }
 }
 
+/* The register that holds the address of a slot: one that keeps it through a loop, or RAX from here on. */
+static qb_x86_register base_of(codegen *g, int32_t slot)
+{
+    for (int i = 0; i < BASES; i++)
+        if (g->in_base[i] == slot)
+            return bases[i];
+    qb_x86_load_pointer(g->x, QB_RAX, slot * (int64_t)sizeof(char *));
+    return QB_RAX;
+}
+
+static void keep_base(codegen *g, int32_t reg)
+{
+    const place *p = &g->places[reg];
+    for (int i = 0; p->kind == IN_SLOT && i < BASES; i++) {
+        if (g->in_base[i] == p->slot)
+            return;
+        if (g->in_base[i] == NONE) {
+            g->in_base[i] = p->slot;
+            qb_x86_load_pointer(g->x, bases[i], p->slot * (int64_t)sizeof(char *));
+            return;
+        }
+    }
+}
+
+/* Before a loop: addresses of the arrays that it reads and writes, as many as there are registers for. */
+static void keep_bases(codegen *g, int32_t first, int32_t limit)
+{
+    for (int32_t i = first; i < limit; i++) {
+        for (int k = 0; k < 3; k++)
+            keep_base(g, g->kernel->instructions[i].operand[k]);
+        keep_base(g, g->kernel->instructions[i].result);
+    }
+}
+
+static void drop_bases(codegen *g)
+{
+    for (int i = 0; i < BASES; i++)
+        g->in_base[i] = NONE;
+}
+
 /* The lanes at hand of a register in memory. */
 static qb_x86_memory lanes_in_memory(codegen *g, const place *p, qb_dtype dtype)
 {
@@ -143,7 +188,7 @@ static qb_x86_memory lanes_in_memory(codegen *g, const place *p, qb_dtype dtype)
         lane += p->offset;
         break;
     case IN_SLOT:
-        qb_x86_load_pointer(g->x, QB_RAX, p->slot * (int64_t)sizeof(char *));
+        memory.base = base_of(g, p->slot);
         lane += p->offset;
         break;
     case ABSOLUTE: qb_x86_set(g->x, QB_RAX, (uint64_t)(uintptr_t)p->address); break;
@@ -321,9 +366,11 @@ static void compute_segment(codegen *g, int32_t first, int32_t limit)
         g->is_loop = strips > 1;
         if (g->is_loop) { /* only the first time: at most one strip is left after it */
             qb_x86_set(g->x, QB_R13, 0);
+            keep_bases(g, first, limit);
             int32_t begin = qb_x86_begin_loop(g->x);
             compute_strip(g, first, limit);
             qb_x86_end_loop(g->x, begin, g->width, strips * g->width);
+            drop_bases(g);
         } else if (strips == 1) {
             compute_strip(g, first, limit);
         }
@@ -478,6 +525,7 @@ static void instructions(codegen *g)
 static void generate(codegen *g)
 {
     const qb_kernel *kernel = g->kernel;
+    drop_bases(g);
     find_called(g);
     if (g->layout)
         find_places(g);
