@@ -86,7 +86,7 @@ ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int
     }
 }
 
-ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
+ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
     T lanes[QB_GEMM_ROWS][LANES];
@@ -130,7 +130,7 @@ static void (*const NAME(tiles)[TILE_VECTORS + 1][QB_GEMM_ROWS])(const NAME(tile
 #endif
 };
 
-/* ---- A block: rows of a, all columns of b, at most QB_GEMM_DEPTH terms */
+/* ---- A block: rows of a, all columns of b, terms of one block */
 
 typedef struct NAME(block) {
     const qb_product_shape *d;
@@ -251,19 +251,20 @@ static void NAME(run_block)(const NAME(block) * s)
     }
 }
 
-void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, const void *start, void *c,
-                             int64_t c_m, void *scratch)
+void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const void *a, const void *b, const void *start,
+                             void *c, int64_t c_m, void *scratch)
 {
-    int64_t size = sizeof(T), k = d->k < QB_GEMM_DEPTH ? d->k : QB_GEMM_DEPTH;
+    int64_t size = sizeof(T);
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
-    s.packed_a = s.packed_b + k * QB_GEMM_PANEL_BYTES / size;
+    s.packed_a = s.packed_b + depth * QB_GEMM_PANEL_BYTES / size;
     s.packs_a = qb_gemm_packs_left(d, size);
-    s.packs_b = d->b_n != 1 || d->n < LANES || (d->b_k * k * size > QB_GEMM_BLOCK_BYTES && d->m >= 4 * QB_GEMM_ROWS);
+    s.packs_b =
+        d->b_n != 1 || d->n < LANES || (d->b_k * depth * size > QB_GEMM_DIRECT_BYTES && d->m >= QB_GEMM_ROWS_DIRECT);
     int64_t blocks = s.packs_a ? (d->m + QB_GEMM_HEIGHT - 1) / QB_GEMM_HEIGHT : 1;
     int64_t tiles = (d->m + QB_GEMM_ROWS - 1) / QB_GEMM_ROWS, height = (tiles + blocks - 1) / blocks * QB_GEMM_ROWS;
-    for (int64_t p = 0; p < d->k; p += k) {
-        s.k = k < d->k - p ? k : d->k - p;
+    for (int64_t p = 0; p < d->k; p += depth) {
         const T *addend = p > 0 ? c : start;
+        s.k = depth < d->k - p ? depth : d->k - p;
         s.b = (const T *)b + p * d->b_k;
         for (int64_t i = 0; i < d->m; i += height) {
             s.rows = height < d->m - i ? height : d->m - i;
