@@ -101,32 +101,42 @@ ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
     }
 }
 
-#define TILE_NAME(rows, vectors) PASTE_EXPANDED(NAME(tile), _##rows##_##vectors)
+#define TILE_NAME(rows, vectors) NAME(tile_##rows##_##vectors)
 #define TILE(rows, vectors)                                                                                            \
     static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
     {                                                                                                                  \
         NAME(compute)(t, rows, vectors);                                                                               \
     }
-#define NARROW_TILE(rows, vectors)                                                                                     \
-    static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
+#define NARROW_TILE(rows)                                                                                              \
+    static void TILE_NAME(rows, 0)(const NAME(tile) * t)                                                               \
     {                                                                                                                  \
         NAME(compute_narrow)(t, rows);                                                                                 \
     }
-#define LISTED_TILE(rows, vectors) TILE_NAME(rows, vectors),
-#define EACH_ROWS(M, vectors)      M(1, vectors) M(2, vectors) M(3, vectors) M(4, vectors) M(5, vectors) M(6, vectors)
-EACH_ROWS(NARROW_TILE, 0)
-EACH_ROWS(TILE, 1)
-EACH_ROWS(TILE, 2)
+#define TILES(vectors)                                                                                                 \
+    TILE(1, vectors) TILE(2, vectors) TILE(3, vectors) TILE(4, vectors) TILE(5, vectors) TILE(6, vectors)
+#define TILE_NAMES(vectors)                                                                                            \
+    {                                                                                                                  \
+        TILE_NAME(1, vectors), TILE_NAME(2, vectors), TILE_NAME(3, vectors), TILE_NAME(4, vectors),                    \
+            TILE_NAME(5, vectors), TILE_NAME(6, vectors)                                                               \
+    }
+NARROW_TILE(1)
+NARROW_TILE(2)
+NARROW_TILE(3)
+NARROW_TILE(4)
+NARROW_TILE(5)
+NARROW_TILE(6)
+TILES(1)
+TILES(2)
 #if TILE_VECTORS > 2
-EACH_ROWS(TILE, 3)
-EACH_ROWS(TILE, 4)
+TILES(3)
+TILES(4)
 #endif
 
 /* By vectors (0: fewer columns than one has) and rows. */
 static void (*const NAME(tiles)[TILE_VECTORS + 1][QB_GEMM_ROWS])(const NAME(tile) *) = {
-    {EACH_ROWS(LISTED_TILE, 0)}, {EACH_ROWS(LISTED_TILE, 1)}, {EACH_ROWS(LISTED_TILE, 2)},
+    TILE_NAMES(0), TILE_NAMES(1), TILE_NAMES(2),
 #if TILE_VECTORS > 2
-    {EACH_ROWS(LISTED_TILE, 3)}, {EACH_ROWS(LISTED_TILE, 4)},
+    TILE_NAMES(3), TILE_NAMES(4),
 #endif
 };
 
@@ -282,5 +292,5 @@ void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const voi
 #undef TILE_NAME
 #undef TILE
 #undef NARROW_TILE
-#undef LISTED_TILE
-#undef EACH_ROWS
+#undef TILES
+#undef TILE_NAMES
