@@ -178,7 +178,8 @@ void qb_product_prepare(qb_product *d)
     d->gemm = qb_loops()->gemm[d->dtype];
     int64_t size = (int64_t)qb_dtype_size(d->dtype);
     d->depth = qb_gemm_depth(&d->shape, size);
-    d->scratch_size = d->method == METHOD_TILES ? qb_gemm_scratch(&d->shape, d->depth, size) : 0;
+    d->scratch_size =
+        d->method == METHOD_TILES ? qb_gemm_scratch(&d->shape, d->depth, size, qb_loops()->panel_bytes) : 0;
     choose_chunks(d);
     if (d->method == METHOD_GEMV || d->method == METHOD_NARROW)
         use_one_thread();

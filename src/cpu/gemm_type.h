@@ -264,10 +264,10 @@ static void NAME(run_block)(const NAME(block) * s)
 void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const void *a, const void *b, const void *start,
                              void *c, int64_t c_m, void *scratch)
 {
-    int64_t size = sizeof(T);
+    int64_t size = sizeof(T), panel_bytes = VECTOR_BYTES * TILE_VECTORS;
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
-    s.packed_a = s.packed_b + depth * QB_GEMM_PANEL_BYTES / size;
-    s.packs_a = qb_gemm_packs_left(d, size);
+    s.packed_a = s.packed_b + depth * panel_bytes / size;
+    s.packs_a = qb_gemm_packs_left(d, size, panel_bytes);
     s.packs_b =
         d->b_n != 1 || d->n < LANES || (d->b_k * depth * size > QB_GEMM_DIRECT_BYTES && d->m >= QB_GEMM_ROWS_DIRECT);
     int64_t blocks = s.packs_a ? (d->m + QB_GEMM_HEIGHT - 1) / QB_GEMM_HEIGHT : 1;

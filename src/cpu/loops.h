@@ -30,7 +30,7 @@ typedef struct qb_loop_table {
     qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only */
     qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
     qb_gemm gemm[QB_DTYPE_COUNT];                       /* floating point */
-    int64_t vector_bytes;                               /* of gemm */
+    int64_t vector_bytes, panel_bytes;                  /* of gemm: of a vector, of a row of b that a tile reads */
 } qb_loop_table;
 
 /* The table of the instruction set that the lane kernels use (loops_select.c). */

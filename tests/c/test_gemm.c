@@ -73,9 +73,9 @@ static matrix make(qb_dtype dtype, int64_t rows, int64_t columns, int64_t layout
     return m;
 }
 
-static void *scratch_for(const qb_product_shape *shape, int64_t depth, int64_t size)
+static void *scratch_for(const qb_loop_table *table, const qb_product_shape *shape, int64_t depth, int64_t size)
 {
-    void *scratch = qb_allocate_aligned((size_t)qb_gemm_scratch(shape, depth, size));
+    void *scratch = qb_allocate_aligned((size_t)qb_gemm_scratch(shape, depth, size, table->panel_bytes));
     CHECK(scratch != NULL);
     return scratch;
 }
@@ -109,7 +109,7 @@ static void check_part(const qb_loop_table *table, qb_dtype dtype, const qb_prod
     qb_product_shape part = *s;
     part.m = 1 + random_below(s->m - row);
     part.n = 1 + random_below(s->n - column);
-    void *scratch = scratch_for(&part, depth, size);
+    void *scratch = scratch_for(table, &part, depth, size);
     int64_t count = (s->m - 1) * c_m + s->n, first = row * c_m + column;
     char *own = malloc((size_t)(count * size));
     CHECK(own != NULL);
@@ -136,7 +136,7 @@ static void check_product(const qb_loop_table *table, qb_dtype dtype, int64_t m,
     matrix start = make(dtype, 1, count, 0), c = make(dtype, 1, count, 0), before = c;
     qb_product_shape s = {m, n, k, a.row_stride, a.column_stride, b.row_stride, b.column_stride};
     int64_t depth = qb_gemm_depth(&s, size);
-    void *scratch = scratch_for(&s, depth, size);
+    void *scratch = scratch_for(table, &s, depth, size);
     before.data = malloc((size_t)(count * size));
     CHECK(before.data != NULL);
     memcpy(before.data, c.data, (size_t)(count * size));
