@@ -52,7 +52,7 @@ def cpu(operation):
     if operation["name"].startswith("reduce_"):
         return "reduction kernel, fused with its operand"
     if operation["name"] == "dot":
-        return "loops, or BLAS"
+        return "tiles, loops, or BLAS"
     if operation["name"] in ("loop", "switch", "checkpoint"):
         return "steps of its own, in the same program"
     if operation["transpose_only"]:
