@@ -257,3 +257,104 @@ def test_functions_are_functions_of_their_module():
 def test_debug_nans_names_the_function():
     with qb.debug_nans(), pytest.raises(FloatingPointError, match="linalg.slogdet"):
         linalg.slogdet(qb.zeros((2, 2)))
+
+
+# ------------------------------------------------------------------------------------------- orthogonal decompositions
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (40, 40), (70, 20), (20, 70), (200, 200), (3, 10, 4)])
+def test_decompositions_multiply_to_the_matrix(shape, dtype):
+    a = matrices(*shape, dtype=dtype)
+    wide = a.astype("float64")
+    tolerance = 40 * np.finfo(dtype).eps * max(shape) ** 0.5 * abs(a).max()
+
+    def orthonormal(x):
+        x = np.asarray(x).astype("float64")
+        assert abs(np.swapaxes(x, -1, -2) @ x - np.eye(x.shape[-1])).max() < tolerance
+        return x
+
+    for full in (False, True):
+        u, s, vh = linalg.svd(qb.array(a), full_matrices=full)
+        assert (u.shape, vh.shape) == tuple(x.shape for x in np.linalg.svd(a, full_matrices=full)[::2])
+        k = s.shape[-1]
+        u, s, vh = orthonormal(u), np.asarray(s), np.swapaxes(orthonormal(vh.swapaxes(-1, -2)), -1, -2)
+        assert abs(u[..., :k] * s[..., None, :] @ vh[..., :k, :] - wide).max() < tolerance
+        assert np.all(np.diff(s) <= 0)
+        largest = np.take_along_axis(u, np.argmax(abs(u), -2)[..., None, :], -2)
+        assert np.all(largest > 0)
+        np.testing.assert_array_equal(np.asarray(linalg.svd(qb.array(a), compute_uv=False)), s)
+    for mode in ("reduced", "complete"):
+        q, r = linalg.qr(qb.array(a), mode)
+        assert (q.shape, r.shape) == tuple(x.shape for x in np.linalg.qr(a, mode=mode))
+        r = np.asarray(r).astype("float64")
+        assert abs(orthonormal(q) @ r - wide).max() < tolerance
+        assert np.all(np.diagonal(r, axis1=-2, axis2=-1) >= 0)
+        assert np.all(np.tril(r, -1) == 0)
+    np.testing.assert_array_equal(np.asarray(linalg.qr(qb.array(a), mode="r")), np.asarray(linalg.qr(qb.array(a)).R))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30, 120])
+def test_eigenvectors(n):
+    a = matrices(2, n, n)
+    s = (a + np.swapaxes(a, -1, -2)) / 2
+    w, v = (np.asarray(x) for x in linalg.eigh(qb.array(a)))
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(s), rtol=1e-12, atol=1e-12 * n**0.5)
+    assert abs(s @ v - v * w[:, None, :]).max() < 1e-12 * n
+    assert np.all(np.take_along_axis(v, np.argmax(abs(v), -2)[:, None, :], -2) > 0)
+
+
+def test_vectors_of_matrices_that_are_not_finite_are_nan():
+    a = np.stack([np.eye(3), np.eye(3)])
+    a[1, 0, 0] = np.nan
+    for result in (*linalg.eigh(qb.array(a)), *linalg.svd(qb.array(a))):
+        nan = np.isnan(np.asarray(result))
+        assert nan[1].all()
+        assert not nan[0].any()
+
+
+def tangents(function, a, da):
+    out, tangent = qb.jvp(function, (qb.array(a),), (qb.array(da),))
+    return [np.asarray(x) for x in out], [np.asarray(x) for x in tangent]
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
+def test_derivatives_of_square_factors(shape):
+    """Those vectors that the matrix does not determine turn so that all stay orthonormal, and the product is right."""
+    a, da = matrices(*shape), matrices(*shape, seed=1)
+    (q, r), (dq, dr) = tangents(lambda a: linalg.qr(a, "complete"), a, da)
+    np.testing.assert_allclose(dq @ r + q @ dr, da, atol=1e-12)
+    np.testing.assert_allclose(dq.T @ q + q.T @ dq, 0 * (q.T @ q), atol=1e-12)
+    np.testing.assert_allclose(np.tril(dr, -1), 0 * dr, atol=1e-12)
+    (u, s, vh), (du, ds, dvh) = tangents(lambda a: linalg.svd(a, full_matrices=True), a, da)
+    middle, dmiddle = np.zeros(shape), np.zeros(shape)
+    np.fill_diagonal(middle, s)
+    np.fill_diagonal(dmiddle, ds)
+    np.testing.assert_allclose(du @ middle @ vh + u @ dmiddle @ vh + u @ middle @ dvh, da, atol=1e-12)
+    np.testing.assert_allclose(du.T @ u + u.T @ du, 0 * (u.T @ u), atol=1e-12)
+    np.testing.assert_allclose(dvh @ vh.T + vh @ dvh.T, 0 * (vh @ vh.T), atol=1e-12)
+
+
+def test_derivatives_beside_repeated_eigenvalues():
+    """The simple eigenvector's derivative is exact; nothing is NaN, nor large, at any order."""
+    turn, _ = np.linalg.qr(matrices(4, 4))
+    a = turn @ np.diag([1.0, 1.0, 1.0, 3.0]) @ turn.T
+    da = definite(4, 4, seed=3)
+    (_, v), (dw, dv) = tangents(linalg.eigh, a, da)
+    simple = v[:, 3]
+    expected = (da @ simple - simple * (simple @ da @ simple)) / 2  # (3 - A)^+ dA v, 1 / (3 - 1) there
+    np.testing.assert_allclose(dv[:, 3], expected, atol=1e-13)
+    np.testing.assert_allclose(dw[3], simple @ da @ simple, rtol=1e-13)
+    assert abs(dv).max() < 10
+    hessian = qb.hessian(lambda a: qb.sum(linalg.eigh(a).eigenvectors[:, 3] ** 3))(qb.array(a))
+    assert np.isfinite(np.asarray(hessian)).all()
+    for function in (lambda a: qb.sum(linalg.eigh(a)[1] ** 3), lambda a: qb.sum(linalg.svd(a)[0] ** 3)):
+        for at in (np.eye(3), np.zeros((3, 3))):
+            assert np.isfinite(np.asarray(qb.hessian(function)(qb.array(at)))).all()
+
+
+def test_gradient_of_the_nuclear_norm():
+    a = matrices(4, 3)
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    gradient = qb.grad(lambda a: qb.sum(linalg.svd(a, compute_uv=False)))(qb.array(a))
+    np.testing.assert_allclose(np.asarray(gradient), u @ vh, rtol=1e-12, atol=1e-13)
