@@ -22,5 +22,6 @@
 QB_LINALG_KERNEL(qb_eigh_run);
 QB_LINALG_KERNEL(qb_svd_run);
 QB_LINALG_KERNEL(qb_qr_run);
+QB_LINALG_KERNEL(qb_pseudo_inverse_run);
 
 #endif

@@ -123,4 +123,7 @@ void qb_svd(qb_graph *graph, qb_value a, bool full, qb_value results[3]);
 /* Q and R of a, [..., m, n] with m >= n: m x n and n x n, or m x m and m x n where `complete`. */
 void qb_qr(qb_graph *graph, qb_value a, bool complete, qb_value results[2]);
 
+/* x, which is the pseudo-inverse of a, with its derivative in a. */
+qb_value qb_pseudo_inverse(qb_graph *graph, qb_value a, qb_value x);
+
 #endif

@@ -1,4 +1,4 @@
-/* Orthogonal decompositions: eigenvalues of symmetric matrices, singular values, and QR.
+/* Orthogonal decompositions: eigenvalues of symmetric matrices, singular values, and QR; pseudo-inverses.
  *
  * Signs are fixed, so that results are unique where they can be: the largest component of an eigenvector or left singular
  * vector (the first of equal ones) is positive, and R has no negative number on its diagonal. The last result of each is
@@ -323,4 +323,62 @@ void qb_qr(qb_graph *graph, qb_value a, bool complete, qb_value results[2])
 {
     const qb_attribute attribute = qb_int(complete);
     (void)emit_all(graph, &qb_op_qr, a, &attribute, 2, results);
+}
+
+/* ---- pseudo_inverse: x itself, which is the pseudo-inverse of a, with the derivative that this has in a. That of the
+ * decomposition which x is made from would not do: vectors of equal singular values do not turn in it. */
+
+static qb_status pseudo_inverse_infer(const qb_inference *in)
+{
+    const qb_type *a = &in->operand[0], *x = &in->operand[1];
+    QB_TRY(qb_check_matrices(in, a, false));
+    int rank = a->rank;
+    if (x->dtype != a->dtype || x->rank != rank || !qb_shape_equal(rank - 2, a->shape, rank - 2, x->shape) ||
+        x->shape[rank - 2] != a->shape[rank - 1] || x->shape[rank - 1] != a->shape[rank - 2])
+        return qb_fail(QB_ERROR_VALUE, "pseudo_inverse: %s is not that of %s",
+                       qb_print_type(x->dtype, x->rank, x->shape).text,
+                       qb_print_type(a->dtype, a->rank, a->shape).text);
+    *in->result = *x;
+    return QB_OK;
+}
+
+/* dX = -X dA X + X X^T dA^T (1 - A X) + (1 - X A) dA^T X^T X (Golub and Pereyra, "The differentiation of pseudo-inverses
+ * and nonlinear least squares problems whose variables separate", 1973). */
+static void pseudo_inverse_jvp(qb_rule *r)
+{
+    qb_graph *g = r->graph;
+    qb_value a = r->operand[0], x = r->result[0], t = r->tangent[0];
+    if (t == QB_NONE)
+        return;
+    qb_value ax = qb_matrix_product(g, a, false, x, false), xa = qb_matrix_product(g, x, false, a, false);
+    qb_value left = qb_sub(g, qb_identity_like(g, ax), ax), right = qb_sub(g, qb_identity_like(g, xa), xa);
+    qb_value inner = qb_matrix_product(g, qb_matrix_product(g, x, false, t, false), false, x, false);
+    qb_value xxt = qb_matrix_product(g, x, false, x, true), xtx = qb_matrix_product(g, x, true, x, false);
+    qb_value beyond_rows = qb_matrix_product(g, qb_matrix_product(g, xxt, false, t, true), false, left, false);
+    qb_value beyond_columns = qb_matrix_product(g, qb_matrix_product(g, right, false, t, true), false, xtx, false);
+    r->result_tangent[0] = qb_sub(g, qb_add(g, beyond_rows, beyond_columns), inner);
+}
+
+static void pseudo_inverse_batch(qb_rule *r)
+{
+    qb_value operands[2];
+    for (int i = 0; i < 2; i++)
+        operands[i] = r->mapped[i] ? r->operand[i] : qb_broadcast_leading(r->graph, r->operand[i], r->batch_size);
+    r->batched_result[0] = qb_pseudo_inverse(r->graph, operands[0], operands[1]);
+}
+
+const qb_op qb_op_pseudo_inverse = {.name = "pseudo_inverse",
+                                    .summary = "The second operand, which is the pseudo-inverse of the first, with the "
+                                               "derivative in that",
+                                    .arity = 2,
+                                    .result_count = 1,
+                                    .lane = QB_LANE_NONE,
+                                    .infer = pseudo_inverse_infer,
+                                    .jvp = pseudo_inverse_jvp,
+                                    .batch = pseudo_inverse_batch,
+                                    .cpu = qb_pseudo_inverse_run};
+
+qb_value qb_pseudo_inverse(qb_graph *graph, qb_value a, qb_value x)
+{
+    return qb_emit(graph, &qb_op_pseudo_inverse, 2, (qb_value[]){a, x}, NULL);
 }

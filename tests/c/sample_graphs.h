@@ -323,6 +323,14 @@ static inline void build_qr(qb_graph *g, qb_dtype d)
     out(g, results[0]);
 }
 
+static inline void build_pseudo_inverse(qb_graph *g, qb_dtype d)
+{
+    qb_value factored[4] = {conditioned(g, IN(2, 3, 3), true)};
+    qb_lu(g, factored[0], factored + 1);
+    qb_value inverse = qb_lu_solve(g, factored, qb_identity_like(g, factored[0]), 0);
+    out(g, qb_pseudo_inverse(g, factored[0], inverse));
+}
+
 /* ---- Reductions */
 
 static inline void build_sum(qb_graph *g, qb_dtype d)
@@ -554,6 +562,7 @@ static const sample structural_samples[] = {
     {"eigh", NULL, build_eigh, SIGNED},
     {"svd", NULL, build_svd, SIGNED},
     {"qr", NULL, build_qr, SIGNED},
+    {"pseudo_inverse", NULL, build_pseudo_inverse, SIGNED},
     {"reduce_sum", NULL, build_sum, SIGNED},
     {"reduce_prod", NULL, build_prod, SIGNED},
     {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},

@@ -188,3 +188,38 @@ for part in range(2):
     of_matrices("linalg.qr", lambda a, part=part: np_qr(a)[part], spread_out, shapes=ANY_SHAPES,
                 errors=(*NOT_MATRICES, (lambda f: f(qb.eye(2), "full"), ValueError, "mode must be 'reduced'")),
                 part=part, ulps=64)  # fmt: skip
+
+of_matrices("linalg.pinv", np.linalg.pinv, spread_out, shapes=ANY_SHAPES[:7], errors=NOT_MATRICES, ulps=64)
+of_matrices("linalg.matrix_rank", lambda a: np.asarray(np.linalg.matrix_rank(a)), spread_out, shapes=ANY_SHAPES[:7],
+            errors=NOT_MATRICES, derivative="flat", result="int64")  # fmt: skip
+
+
+def np_lstsq(a, b):
+    parts = [np.linalg.lstsq(x, b, rcond=None) for x in a.reshape(-1, *a.shape[-2:])]
+    x, residuals, rank, s = (np.stack(part) for part in zip(*parts))
+    return [part.reshape((*a.shape[:-2], *part.shape[1:])) for part in (x, residuals, rank, s)]
+
+
+LEAST_SHAPES = (((3, 3), (3,)), ((4, 2), (4,)), ((4, 2), (4, 3)), ((2, 3), (2, 1)), ((2, 3), (2,)), ((1, 1), (1,)))
+for part in range(4):
+    row(
+        "linalg.lstsq", lambda a, b, part=part: np_lstsq(spread_out(a), b)[part],
+        tuple(Sample(draw("lstsq", shapes, ((-2, 2), (-2, 2)))) for shapes in LEAST_SHAPES),
+        prepare=spread_out, part=part, ulps=64, derivative="flat" if part == 2 else "smooth",
+        result="int64" if part == 2 else "same",
+        errors=(
+            (lambda f: f(qb.ones(3), qb.ones(3)), ValueError, r"matrices.*\(3,\)"),
+            (lambda f: f(qb.ones((3, 2)), qb.ones(2)), ValueError, r"\(3, 2\).*\(2,\).*must be 3"),
+            (lambda f: f(qb.eye(3), qb.ones(3, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype"),
+        ),
+    )  # fmt: skip
+row(
+    "linalg.matrix_power", lambda a, n: np.linalg.matrix_power(dominant(a) / (4 * a.shape[-1] + 4), n),
+    tuple(Sample(draw("matrix_power", (shape,), ((-2, 2),)), {"n": n})
+          for shape in ((1, 1), (3, 3), (2, 2, 2), (0, 0)) for n in (0, 1, 2, 3, 7, -1, -2)),
+    prepare=lambda a: dominant(a) / (4 * a.shape[-1] + 4), ulps=64,
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), 2), ValueError, r"square.*\(2, 3\)"),
+        (lambda f: f(qb.eye(2), 1.5), TypeError, "n must be an int"),
+    ),
+)  # fmt: skip

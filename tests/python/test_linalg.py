@@ -358,3 +358,133 @@ def test_gradient_of_the_nuclear_norm():
     u, _, vh = np.linalg.svd(a, full_matrices=False)
     gradient = qb.grad(lambda a: qb.sum(linalg.svd(a, compute_uv=False)))(qb.array(a))
     np.testing.assert_allclose(np.asarray(gradient), u @ vh, rtol=1e-12, atol=1e-13)
+
+
+# ------------------------------------------------------------------------------------------- norms, products, solutions
+
+
+@pytest.mark.parametrize("order", [None, 1, 2, 3, 0.5, 0, -1, -2.5, np.inf, -np.inf])
+def test_norms_of_vectors(order):
+    for shape, axis in (((5,), None), ((3, 4), 0), ((3, 4), -1), ((2, 3, 4), 1), ((1,), 0)):
+        x = matrices(*shape)
+        for keepdims in (False, True):
+            expected = np.linalg.norm(x, order, axis, keepdims)
+            compiled = qb.jit(lambda x, axis=axis, keepdims=keepdims: linalg.norm(x, order, axis, keepdims))
+            for got in (linalg.norm(qb.array(x), order, axis, keepdims), compiled(qb.array(x))):
+                assert got.shape == np.shape(expected)
+                np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-14)
+        if order != 0:
+            f = lambda x, axis=axis: qb.sum(linalg.norm(x, order, axis))
+            v, h = matrices(*shape, seed=1), 1e-6
+            numeric = (f(qb.array(x + h * v)).item() - f(qb.array(x - h * v)).item()) / (2 * h)
+            np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(x))) * v), numeric, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+def test_norms_of_matrices(order):
+    for shape, axis in (
+        ((3, 4), None),
+        ((4, 3), (0, 1)),
+        ((2, 3, 4), (1, 2)),
+        ((2, 3, 4), (2, 0)),
+        ((4, 2, 3), (-1, 0)),
+    ):
+        x = matrices(*shape)
+        for keepdims in (False, True):
+            expected = np.linalg.norm(x, order, axis, keepdims)
+            got = linalg.norm(qb.array(x), order, axis, keepdims)
+            assert got.shape == np.shape(expected)
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-13)
+        f = lambda x, axis=axis: qb.sum(linalg.norm(x, order, axis))
+        v, h = matrices(*shape, seed=1), 1e-6
+        numeric = (f(qb.array(x + h * v)).item() - f(qb.array(x - h * v)).item()) / (2 * h)
+        np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(x))) * v), numeric, rtol=1e-6)
+
+
+def test_norms_at_the_ends():
+    large = qb.array([1e200, 1e200])
+    np.testing.assert_allclose(linalg.norm(large, 3).item(), 2 ** (1 / 3) * 1e200, rtol=1e-14)
+    np.testing.assert_allclose(linalg.norm(qb.array([1e-200, 1e-200]), -3).item(), 2 ** (-1 / 3) * 1e-200, rtol=1e-14)
+    assert linalg.norm(qb.zeros(3), 3).item() == 0
+    assert qb.grad(lambda x: linalg.norm(x, 3))(qb.zeros(3)).tolist() == [0, 0, 0]
+    assert np.isnan(linalg.norm(qb.array([1.0, np.nan]), 3).item())
+    assert linalg.norm(qb.array([1.0, np.inf]), 3).item() == np.inf
+    assert linalg.norm(qb.zeros(0)).item() == 0
+    assert linalg.norm(qb.ones(2, dtype=qb.float32), 3).dtype == qb.float32
+    for call, message in (
+        (lambda: linalg.norm(qb.ones((2, 2)), 3), "3 is no order of the norm of a matrix"),
+        (lambda: linalg.norm(qb.ones(2), "fro"), "'fro' is no order of the norm of a vector"),
+        (lambda: linalg.norm(qb.ones((2, 2, 2)), 1), r"axis must say .* \(2, 2, 2\)"),
+        (lambda: linalg.norm(qb.ones(2), 1, 1), r"axis 1 is out of range for an array of shape \(2,\)"),
+        (lambda: linalg.norm(qb.ones((2, 2)), 1, (0, 0)), "two different ones"),
+        (lambda: linalg.norm(qb.ones(2) > 0), "bool.*astype"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("p", [None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc"])
+def test_condition_numbers(p):
+    a = matrices(2, 4, 4)
+    np.testing.assert_allclose(np.asarray(linalg.cond(qb.array(a), p)), np.linalg.cond(a, p), rtol=1e-11)
+    if p not in (-1, -2, -np.inf):
+        assert linalg.cond(qb.zeros((3, 3)), p).item() == np.inf
+    assert np.isnan(linalg.cond(qb.array([[1.0, np.nan], [0.0, 1.0]]), p).item())
+
+
+def test_condition_numbers_of_other_matrices():
+    a = matrices(5, 3)
+    np.testing.assert_allclose(linalg.cond(qb.array(a)).item(), np.linalg.cond(a), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"linalg.cond: .*\(3,\)"):
+        linalg.cond(qb.ones(3))
+
+
+def test_multi_dot():
+    shapes = (10, 100), (100, 5), (5, 50), (50, 1), (1, 7)
+    arrays = [matrices(*shape, seed=i) for i, shape in enumerate(shapes)]
+    tensors = [qb.array(x) for x in arrays]
+    np.testing.assert_allclose(np.asarray(linalg.multi_dot(tensors)), np.linalg.multi_dot(arrays), rtol=1e-12)
+    row, column = matrices(10), matrices(7)
+    for given in ([row, *arrays], [*arrays, column], [row, *arrays, column], arrays[:2]):
+        got = linalg.multi_dot([qb.array(x) for x in given])
+        np.testing.assert_allclose(np.asarray(got), np.linalg.multi_dot(given), rtol=1e-11)
+    flops = qb.jit(linalg.multi_dot).lower(tensors[:3]).cost().flops
+    assert flops == 2 * (10 * 100 * 5 + 10 * 5 * 50)
+    for bad, message in (([row], "two arrays at least"), ([arrays[0], row, arrays[1]], r"array 1 has shape \(10,\)")):
+        with pytest.raises(ValueError, match=message):
+            linalg.multi_dot([qb.array(x) for x in bad])
+
+
+def test_pseudo_inverse_of_matrices_without_full_rank():
+    a = matrices(5, 2) @ matrices(2, 4, seed=1)
+    x = np.asarray(linalg.pinv(qb.array(a)))
+    np.testing.assert_allclose(x, np.linalg.pinv(a), atol=1e-12)
+    assert linalg.matrix_rank(qb.array(a)).item() == 2
+    assert linalg.matrix_rank(qb.zeros((3, 4))).item() == 0
+    assert linalg.matrix_rank(qb.array(np.diag([1.0, 1e-3])), rtol=1e-2).item() == 1
+    b = matrices(5, 3, seed=2)
+    got, expected = linalg.lstsq(qb.array(a), qb.array(b)), np.linalg.lstsq(a, b)
+    np.testing.assert_allclose(np.asarray(got.x), expected[0], atol=1e-12)
+    assert got.rank.item() == expected[2] == 2
+    np.testing.assert_allclose(np.asarray(got.s), expected[3], atol=1e-12)
+    np.testing.assert_allclose(np.asarray(got.residuals), np.sum((a @ expected[0] - b) ** 2, 0), rtol=1e-11)
+
+
+def test_derivative_of_the_pseudo_inverse_where_singular_values_are_equal():
+    """That of the inverse, at the unit matrix and to second order, which vectors that do not turn would miss."""
+    da = matrices(3, 3)
+
+    def pinv_along(a):
+        return qb.jvp(linalg.pinv, (a,), (qb.array(da),))[1]
+
+    np.testing.assert_allclose(np.asarray(pinv_along(qb.eye(3))), -da, atol=1e-14)
+    second = qb.jvp(pinv_along, (qb.eye(3),), (qb.array(da),))[1]
+    np.testing.assert_allclose(np.asarray(second), 2 * da @ da, atol=1e-13)
+
+
+def test_gradient_of_a_least_squares_solution():
+    a, b, v = matrices(6, 3), matrices(6, seed=1), matrices(6, 3, seed=2)
+    f = lambda a: qb.sum(linalg.lstsq(a, qb.array(b)).x ** 2)
+    h = 1e-6
+    numeric = (f(qb.array(a + h * v)).item() - f(qb.array(a - h * v)).item()) / (2 * h)
+    np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(a))) * v), numeric, rtol=1e-7)
