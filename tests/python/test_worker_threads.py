@@ -59,6 +59,9 @@ for dtype in ("float64", "float32"):
         s = qb.matmul(a, qb.swapaxes(a, -1, -2)) + n * qb.eye(n, dtype=a.dtype)
         show(qb.linalg.cholesky(s), *qb.linalg.lu(a), qb.linalg.solve(a, data(n, 700)), qb.linalg.slogdet(a))
         show(qb.linalg.solve_triangular(s, data(count, n, 1)), qb.linalg.solve(a, data(n)), qb.linalg.inv(s))
+    for shape in ((60, 40), (300, 9, 9)):
+        a = data(*shape)
+        show(qb.linalg.svd(a), qb.linalg.qr(a), qb.linalg.eigh(a @ qb.swapaxes(a, -1, -2)))
     show(qb.vmap(qb.linalg.solve, in_axes=(None, 0))(data(30, 30), data(5000, 30)))
 print(digest.hexdigest())
 """
