@@ -14,7 +14,6 @@
 #include "quabla_config.h"
 
 #include <cblas.h>
-#include <limits.h>
 #include <math.h>
 
 #define DGEMM  QB_BLAS(cblas_dgemm)
@@ -166,7 +165,7 @@ QB_LINALG_KERNEL(qb_cholesky_run)
     (void)attribute, (void)operand_count, (void)operand_type;
     int64_t n = result_type->shape[result_type->rank - 1], count = qb_batch_of(result_type);
     cholesky c = {.dtype = result_type->dtype, .n = n, .a = operand[0], .l = result[0]};
-    if (n == 0 || n > INT_MAX || count == 0)
+    if (n == 0 || count == 0)
         return;
     if (n <= QB_SMALL) {
         qb_in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
@@ -283,8 +282,7 @@ static bool begin_equations(equations *all, const qb_type *result_type, bool rig
     all->first.n = result_type->shape[right ? rank - 1 : rank - 2];
     all->first.m = result_type->shape[right ? rank - 2 : rank - 1];
     qb_blas_use_one_thread();
-    return all->first.n > 0 && all->first.m > 0 && all->first.n <= INT_MAX && all->first.m <= INT_MAX &&
-           qb_batch_of(result_type) > 0;
+    return all->first.n > 0 && all->first.m > 0 && qb_batch_of(result_type) > 0;
 }
 
 QB_LINALG_KERNEL(qb_triangular_solve_run)
@@ -436,8 +434,6 @@ QB_LINALG_KERNEL(qb_lu_run)
             .factors = result[0],
             .pivots = result[1],
             .parity = result[2]};
-    if (m > INT_MAX || n > INT_MAX)
-        return;
     if (m == n && n <= QB_SMALL) {
         qb_in_chunks(qb_batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
         return;

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import quabla as qb
+import scipy.linalg
 from quabla import linalg
 
 
@@ -488,3 +489,44 @@ def test_gradient_of_a_least_squares_solution():
     h = 1e-6
     numeric = (f(qb.array(a + h * v)).item() - f(qb.array(a - h * v)).item()) / (2 * h)
     np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(a))) * v), numeric, rtol=1e-7)
+
+
+# ---------------------------------------------------------------------------------------------------------- exponential
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 10.0, 50.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+def test_exponential_with_its_derivative(n, scale):
+    a, da, w = (matrices(n, n, seed=k) for k in range(3))
+    a = a * scale / n
+    expected, derivative = scipy.linalg.expm_frechet(a, da)
+    value, tangent = qb.jvp(linalg.expm, (qb.array(a),), (qb.array(da),))
+    np.testing.assert_allclose(np.asarray(value), expected, rtol=0, atol=1e-11 * abs(expected).max())
+    np.testing.assert_allclose(np.asarray(tangent), derivative, rtol=0, atol=1e-11 * abs(derivative).max())
+    gradient = qb.vjp(linalg.expm, qb.array(a))[1](qb.array(w))[0]
+    size = np.sum(abs(w * derivative))
+    np.testing.assert_allclose(np.sum(np.asarray(gradient) * da), np.sum(w * derivative), rtol=0, atol=1e-11 * size)
+
+
+def test_exponential_of_batches():
+    a = matrices(3, 4, 4) * np.array([0.1, 5.0, 40.0])[:, None, None]
+    expected = np.stack([scipy.linalg.expm(x) for x in a])
+    for got in (linalg.expm(qb.array(a)), qb.vmap(linalg.expm)(qb.array(a)), qb.jit(linalg.expm)(qb.array(a))):
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-11, atol=1e-11 * abs(expected).max())
+    single = linalg.expm(qb.array(a[0], dtype=qb.float32))
+    assert single.dtype == qb.float32
+    np.testing.assert_allclose(np.asarray(single), expected[0], rtol=1e-5)
+
+
+def test_exponential_at_the_ends():
+    assert linalg.expm(qb.array([[0.0, 1.0], [0.0, 0.0]])).tolist() == [[1, 1], [0, 1]]
+    assert linalg.expm(qb.zeros((2, 0, 0))).shape == (2, 0, 0)
+    assert np.isnan(np.asarray(linalg.expm(qb.array([[np.nan, 1.0], [0.0, 0.0]])))).all()
+    np.testing.assert_allclose(
+        np.asarray(linalg.expm(qb.array([[-1e4, 0.0], [0.0, -1.0]]))), np.diag([0, np.exp(-1)]), rtol=1e-11
+    )
+    hessian = qb.hessian(lambda a: linalg.expm(a)[0, 0])(qb.zeros((2, 2)))  # of 1 + a + a a / 2
+    np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[0], [1, 0, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[1], [0, 0, 0.5, 0], atol=1e-15)
+    with pytest.raises(ValueError, match=r"linalg.expm: .*\(2, 3\)"):
+        linalg.expm(qb.ones((2, 3)))
