@@ -83,6 +83,24 @@ def test_a_batch_is_its_matrices_one_by_one(count, n):
             np.testing.assert_array_equal(together[k], alone)
 
 
+@pytest.mark.parametrize("n", [20, 150, 200])
+def test_rows_as_right_hand_sides_of_large_matrices(n):
+    """Mapped vectors, of which BLAS gets the rows: forwards, backwards, and of triangles."""
+    a, rows = matrices(n, n) + n**0.5 * np.eye(n), matrices(70, n, seed=1)
+    together = qb.vmap(linalg.solve, in_axes=(None, 0))
+    np.testing.assert_allclose(
+        np.asarray(together(qb.array(a), qb.array(rows))), np.linalg.solve(a, rows.T).T, rtol=1e-8
+    )
+    pulled = qb.vjp(lambda b: together(qb.array(a), b), qb.array(rows))[1](qb.array(rows))[0]
+    np.testing.assert_allclose(np.asarray(pulled), np.linalg.solve(a.T, rows.T).T, rtol=1e-8)
+    for lower in (False, True):
+        triangle = (np.tril if lower else np.triu)(a) / n**0.5 + np.eye(n)
+        for trans in (0, 1):
+            solve = lambda b, t=triangle, k=trans, w=lower: linalg.solve_triangular(qb.array(t), b, k, w)
+            got = np.asarray(qb.vmap(solve)(qb.array(rows)))
+            np.testing.assert_allclose(got @ (triangle if trans else triangle.T), rows, atol=1e-9 * abs(got).max())
+
+
 def test_pivots_are_the_largest_of_their_column():
     a = matrices(6, 5, 5, seed=3)
     _, lower, _ = linalg.lu(qb.array(a))
