@@ -4,15 +4,18 @@ The functions of the library are rows of functions.def; those that give several 
 is here, too. Functions that choose between others by an order, or by shapes alone, are written here.
 """
 
+import functools
 import math
 import operator
 
 from . import _core
+from .control import cond as _choose
+from .control import scan
 from .staging import as_array
 from .transforms import jit
 
 globals().update(_core.linalg_functions)
-__all__ = [*_core.linalg_functions, "cond", "multi_dot", "norm"]
+__all__ = [*_core.linalg_functions, "cond", "expm", "multi_dot", "norm"]
 for _function in _core.linalg_functions.values():
     if _function.result_type:
         globals()[_function.result_type.__name__] = _function.result_type
@@ -109,7 +112,9 @@ def norm(x, ord=None, axis=None, keepdims=False):
     return _matrix_norm(x, ord, axes, keepdims)
 
 
-_inverse = jit(inv)  # noqa: F821  (NaN for a singular matrix)
+MANY = 1024  # shapes of matrices that functions compiled here are kept for
+
+_inverse = jit(inv, max_traces=MANY)  # noqa: F821  (NaN for a singular matrix)
 
 
 def cond(a, p=None):
@@ -131,6 +136,58 @@ def cond(a, p=None):
     has_nan = _core.any(_core.isnan(a), (-2, -1))
     singular = _core.logical_and(_core.isnan(result), _core.logical_not(has_nan))
     return _core.where(singular, math.inf, result)
+
+
+# ---------------------------------------------------------------------------------------------------------- exponential
+
+# The coefficients of the numerator of the [13/13] Pade approximant of exp, that of the highest power last, and the norm
+# up to which it is exact but for rounding (Higham, "The scaling and squaring method for the matrix exponential
+# revisited", SIAM J. Matrix Anal. Appl. 26, 2005).
+PADE = (
+    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
+    10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+)  # fmt: skip
+PADE_NORM = 5.371920351148152
+MOST_SQUARINGS = 32
+
+
+def _pade(a, identity):
+    a2 = a @ a
+    a4, a6 = a2 @ a2, a2 @ a2 @ a2
+
+    def part(first):
+        c = PADE[first::2]
+        return a6 @ (c[6] * a6 + c[5] * a4 + c[4] * a2) + c[3] * a6 + c[2] * a4 + c[1] * a2 + c[0] * identity
+
+    odd, even = a @ part(1), part(0)
+    return solve(even - odd, even + odd)  # noqa: F821
+
+
+@functools.partial(jit, max_traces=MANY)
+def _expm(a):
+    size = _core.stop_gradient(norm(a, 1, (-2, -1), True))
+    count = _core.clip(_core.ceil(_core.log2(size / PADE_NORM)), 0.0, float(MOST_SQUARINGS))
+    most = _core.max(count)
+    result = _pade(a / _core.exp2(count), _core.eye(a.shape[-1], dtype=a.dtype))
+
+    def square(power, step):
+        wanted = _core.less(step, count)
+        return _choose(_core.less(step, most), lambda x: _core.where(wanted, x @ x, x), lambda x: x, power), None
+
+    return scan(square, result, xs=_core.arange(MOST_SQUARINGS, dtype=a.dtype))[0]
+
+
+def expm(a):
+    """The exponential of square matrices, by scaling, a Pade approximant, and squaring.
+
+    Derivatives of every order are those of these products. NaN where the 1-norm is beyond 2e10, and for matrices that
+    are not finite. ValueError for what are no square matrices. Some ten products of matrices, and one more for each
+    doubling of the norm beyond 5.
+    """
+    a = _floating(a, "expm")
+    if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"linalg.expm: takes square matrices, in the last two axes, got shape {a.shape}")
+    return a if 0 in a.shape else _expm(a)
 
 
 # ------------------------------------------------------------------------------------------------------------- products

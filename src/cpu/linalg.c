@@ -14,7 +14,6 @@
 #include "quabla_config.h"
 
 #include <cblas.h>
-#include <limits.h>
 #include <math.h>
 
 #define DGEMM  QB_BLAS(cblas_dgemm)
@@ -37,13 +36,13 @@ void SPOTRF(const char *triangle, const int *n, float *a, const int *leading, in
 void DGETRF(const int *m, const int *n, double *a, const int *leading, int *pivots, int *info);
 void SGETRF(const int *m, const int *n, float *a, const int *leading, int *pivots, int *info);
 
-static void gemm(qb_dtype d, CBLAS_ORDER order, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k, const void *a,
-                 int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc)
+static void gemm(qb_dtype d, CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k,
+                 const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc)
 {
     if (d == QB_FLOAT64)
-        DGEMM(order, CblasNoTrans, tb, (int)m, (int)n, (int)k, -1.0, a, (int)lda, b, (int)ldb, 1.0, c, (int)ldc);
+        DGEMM(order, ta, tb, (int)m, (int)n, (int)k, -1.0, a, (int)lda, b, (int)ldb, 1.0, c, (int)ldc);
     else
-        SGEMM(order, CblasNoTrans, tb, (int)m, (int)n, (int)k, -1.0f, a, (int)lda, b, (int)ldb, 1.0f, c, (int)ldc);
+        SGEMM(order, ta, tb, (int)m, (int)n, (int)k, -1.0f, a, (int)lda, b, (int)ldb, 1.0f, c, (int)ldc);
 }
 
 static void trsm(qb_dtype d, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO triangle, CBLAS_TRANSPOSE t,
@@ -112,7 +111,7 @@ static void update_below(const void *data, int64_t first, int64_t limit)
     const cholesky *c = data;
     int64_t n = c->n, start = c->first + c->width, rows = limit - first, row = n - limit;
     void *left = qb_element(c->l, c->dtype, row * n + c->first);
-    gemm(c->dtype, CblasRowMajor, CblasTrans, rows, row - start, c->width, left, n,
+    gemm(c->dtype, CblasRowMajor, CblasNoTrans, CblasTrans, rows, row - start, c->width, left, n,
          qb_element(c->l, c->dtype, start * n + c->first), n, qb_element(c->l, c->dtype, row * n + start), n);
     void *diagonal = qb_element(c->l, c->dtype, row * (n + 1));
     if (c->dtype == QB_FLOAT64)
@@ -166,7 +165,7 @@ QB_LINALG_KERNEL(qb_cholesky_run)
     (void)attribute, (void)operand_count, (void)operand_type;
     int64_t n = result_type->shape[result_type->rank - 1], count = qb_batch_of(result_type);
     cholesky c = {.dtype = result_type->dtype, .n = n, .a = operand[0], .l = result[0]};
-    if (n == 0 || n > INT_MAX || count == 0)
+    if (n == 0 || count == 0)
         return;
     if (n <= QB_SMALL) {
         qb_in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
@@ -187,28 +186,69 @@ typedef struct equation {
     char *x;
 } equation;
 
-/* Columns (rows, on the right) first .. limit-1 of the right-hand side, in place. */
+/* Unknowns start .. start+width-1 of columns (rows, on the right) first .. limit-1, by themselves. */
+static void solve_block(const equation *e, unsigned form, int64_t start, int64_t width, int64_t first, int64_t limit)
+{
+    CBLAS_UPLO triangle = form & QB_SOLVE_LOWER ? CblasLower : CblasUpper;
+    CBLAS_DIAG diagonal = form & QB_SOLVE_UNIT ? CblasUnit : CblasNonUnit;
+    CBLAS_TRANSPOSE t = form & QB_SOLVE_TRANSPOSED ? CblasTrans : CblasNoTrans;
+    const void *a = qb_element(e->a, e->dtype, start * (e->n + 1));
+    if (form & QB_SOLVE_RIGHT)
+        trsm(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, width, a, e->n,
+             qb_element(e->x, e->dtype, first * e->n + start), e->n);
+    else
+        trsm(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, width, limit - first, a, e->n,
+             qb_element(e->x, e->dtype, start * e->m + first), e->m);
+}
+
+/* Takes what these unknowns are out of the equations rest .. rest+count-1. */
+static void put_in(const equation *e, unsigned form, int64_t start, int64_t width, int64_t rest, int64_t count,
+                   int64_t first, int64_t limit)
+{
+    bool right = form & QB_SOLVE_RIGHT, is_transposed = form & QB_SOLVE_TRANSPOSED;
+    int64_t n = e->n, m = e->m, row = is_transposed == right ? rest : start, column = row == rest ? start : rest;
+    const void *a = qb_element(e->a, e->dtype, row * n + column);
+    CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
+    if (right)
+        gemm(e->dtype, CblasRowMajor, CblasNoTrans, t, limit - first, count, width,
+             qb_element(e->x, e->dtype, first * n + start), n, a, n, qb_element(e->x, e->dtype, first * n + rest), n);
+    else
+        gemm(e->dtype, CblasRowMajor, t, CblasNoTrans, count, limit - first, width, a, n,
+             qb_element(e->x, e->dtype, start * m + first), m, qb_element(e->x, e->dtype, rest * m + first), m);
+}
+
+/* One vector, which is as well a row as a column. */
+static void solve_for_vector(const equation *e, unsigned form)
+{
+    bool is_transposed = ((form & QB_SOLVE_TRANSPOSED) != 0) != ((form & QB_SOLVE_RIGHT) != 0);
+    CBLAS_UPLO triangle = form & QB_SOLVE_LOWER ? CblasLower : CblasUpper;
+    CBLAS_DIAG diagonal = form & QB_SOLVE_UNIT ? CblasUnit : CblasNonUnit;
+    CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
+    if (e->dtype == QB_FLOAT64)
+        DTRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+    else
+        STRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+}
+
+/* Columns (rows, on the right) first .. limit-1 of the right-hand side, in place: by blocks of unknowns, since products
+ * are faster than solutions. */
 static void solve_triangle(const equation *e, unsigned form, int64_t first, int64_t limit)
 {
     bool right = form & QB_SOLVE_RIGHT;
-    CBLAS_UPLO triangle = form & QB_SOLVE_LOWER ? CblasLower : CblasUpper;
-    CBLAS_DIAG diagonal = form & QB_SOLVE_UNIT ? CblasUnit : CblasNonUnit;
-    bool is_transposed = form & QB_SOLVE_TRANSPOSED;
+    bool is_lower = ((form & QB_SOLVE_LOWER) != 0) != ((form & QB_SOLVE_TRANSPOSED) != 0),
+         ascending = is_lower != right;
+    int64_t n = e->n, block = n <= 2 * BLOCK ? n : BLOCK, blocks = (n + block - 1) / block;
     if (e->m == 1) {
-        CBLAS_TRANSPOSE t = is_transposed != right ? CblasTrans : CblasNoTrans;
-        if (e->dtype == QB_FLOAT64)
-            DTRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
-        else
-            STRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+        solve_for_vector(e, form);
         return;
     }
-    CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
-    if (right)
-        trsm(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, e->n, e->a, e->n,
-             qb_element(e->x, e->dtype, first * e->n), e->n);
-    else
-        trsm(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, e->n, limit - first, e->a, e->n,
-             qb_element(e->x, e->dtype, first), e->m);
+    for (int64_t step = 0; step < blocks; step++) {
+        int64_t start = (ascending ? step : blocks - 1 - step) * block, width = n - start < block ? n - start : block;
+        int64_t rest = ascending ? start + width : 0, count = ascending ? n - rest : start;
+        solve_block(e, form, start, width, first, limit);
+        if (count > 0)
+            put_in(e, form, start, width, rest, count, first, limit);
+    }
 }
 
 static void solve_triangle_range(const void *data, int64_t first, int64_t limit)
@@ -283,8 +323,7 @@ static bool begin_equations(equations *all, const qb_type *result_type, bool rig
     all->first.n = result_type->shape[right ? rank - 1 : rank - 2];
     all->first.m = result_type->shape[right ? rank - 2 : rank - 1];
     qb_blas_use_one_thread();
-    return all->first.n > 0 && all->first.m > 0 && all->first.n <= INT_MAX && all->first.m <= INT_MAX &&
-           qb_batch_of(result_type) > 0;
+    return all->first.n > 0 && all->first.m > 0 && qb_batch_of(result_type) > 0;
 }
 
 QB_LINALG_KERNEL(qb_triangular_solve_run)
@@ -370,7 +409,7 @@ static void update_behind(const void *data, int64_t first, int64_t limit)
     trsm(f->dtype, CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, f->width, limit - first, panel, f->m,
          upper, f->m);
     if (f->m > start)
-        gemm(f->dtype, CblasColMajor, CblasNoTrans, f->m - start, limit - first, f->width,
+        gemm(f->dtype, CblasColMajor, CblasNoTrans, CblasNoTrans, f->m - start, limit - first, f->width,
              qb_element(panel, f->dtype, f->width), f->m, upper, f->m, qb_element(upper, f->dtype, f->width), f->m);
 }
 
@@ -436,8 +475,6 @@ QB_LINALG_KERNEL(qb_lu_run)
             .factors = result[0],
             .pivots = result[1],
             .parity = result[2]};
-    if (m > INT_MAX || n > INT_MAX)
-        return;
     if (m == n && n <= QB_SMALL) {
         qb_in_chunks(qb_batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
         return;

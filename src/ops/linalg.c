@@ -26,7 +26,7 @@ static qb_status check_right_hand_side(const qb_inference *in, const qb_type *a,
         return qb_fail(QB_ERROR_VALUE, "%s: matrices %s do not fit a right-hand side %s", in->op->name,
                        qb_print_type(a->dtype, a->rank, a->shape).text,
                        qb_print_type(b->dtype, b->rank, b->shape).text);
-    return QB_OK;
+    return qb_check_matrices(in, b, false);
 }
 
 /* The tangent of the right-hand side, less what the tangent of the matrix makes of the solution. */

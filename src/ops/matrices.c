@@ -1,5 +1,14 @@
 #include "ops/matrices.h"
 
+qb_status qb_check_extents(const qb_inference *in, const qb_type *a, int64_t most)
+{
+    for (int i = a->rank - 2; i < a->rank; i++)
+        if (a->shape[i] > most)
+            return qb_fail(QB_ERROR_VALUE, "%s: matrices of shape %s are too large for BLAS and LAPACK", in->op->name,
+                           qb_print_shape(a->rank, a->shape).text);
+    return QB_OK;
+}
+
 qb_status qb_check_matrices(const qb_inference *in, const qb_type *a, bool square)
 {
     if (!qb_dtype_is_floating(a->dtype))
@@ -8,7 +17,7 @@ qb_status qb_check_matrices(const qb_inference *in, const qb_type *a, bool squar
     if (a->rank < 2 || (square && a->shape[a->rank - 1] != a->shape[a->rank - 2]))
         return qb_fail(QB_ERROR_VALUE, "%s: takes %smatrices in the last two axes, got shape %s", in->op->name,
                        square ? "square " : "", qb_print_shape(a->rank, a->shape).text);
-    return QB_OK;
+    return qb_check_extents(in, a, INT32_MAX);
 }
 
 qb_value qb_matrix_product(qb_graph *g, qb_value a, bool a_transposed, qb_value b, bool b_transposed)

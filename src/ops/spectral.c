@@ -91,11 +91,15 @@ static qb_value some_of(qb_graph *g, qb_value a, bool columns, int64_t first, in
     return qb_slice(g, a, start, type.shape, step);
 }
 
-/* A result that is memory: of so many elements for each matrix, and integers of 32 bits. Integers, so that nobody
- * mistakes what is in it for numbers. */
-static qb_status infer_space(const qb_type *a, int64_t elements, int64_t integers, qb_type *out)
+/* A result that is memory: of so many elements for each matrix, `work` of them under a size of 32 bits that LAPACK gets, and
+ * integers of 32 bits. Integers, so that nobody mistakes what is in it for numbers. */
+static qb_status infer_space(const qb_inference *in, int64_t elements, int64_t work, int64_t integers, qb_type *out)
 {
+    const qb_type *a = &in->operand[0];
     int64_t size;
+    if (work > INT32_MAX)
+        return qb_fail(QB_ERROR_VALUE, "%s: matrices of shape %s are too large for LAPACK", in->op->name,
+                       qb_print_shape(a->rank, a->shape).text);
     qb_type_set(out, QB_INT64, a->rank - 1, a->shape);
     out->shape[a->rank - 2] = (elements * (int64_t)qb_dtype_size(a->dtype) + 4 * integers) / 8 + 2;
     return qb_shape_size(out->rank, out->shape, sizeof(int64_t), &size);
@@ -122,10 +126,11 @@ static qb_status eigh_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, true));
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     int64_t n = a->shape[a->rank - 1];
     qb_type_set(&in->result[0], a->dtype, a->rank - 1, a->shape);
     in->result[1] = *a;
-    return infer_space(a, QB_EIGH_ELEMENTS(n), QB_EIGH_INTEGERS(n), &in->result[2]);
+    return infer_space(in, QB_EIGH_ELEMENTS(n), QB_EIGH_WORK(n), QB_EIGH_INTEGERS(n), &in->result[2]);
 }
 
 /* With T = V^T dS V: dw is its diagonal, dV = V (F o T), F[i, j] = 1 / (w[j] - w[i]). */
@@ -175,6 +180,7 @@ static qb_status svd_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     bool full = in->attribute[0].integer != 0;
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], k = m < n ? m : n, size;
     in->result[0] = in->result[2] = *a;
@@ -184,7 +190,7 @@ static qb_status svd_infer(const qb_inference *in)
     in->result[1].shape[a->rank - 2] = k;
     for (int i = 0; i < 3; i += 2)
         QB_TRY(qb_shape_size(a->rank, in->result[i].shape, qb_dtype_size(a->dtype), &size));
-    return infer_space(a, QB_SVD_ELEMENTS(m, n), QB_SVD_INTEGERS(m, n), &in->result[3]);
+    return infer_space(in, QB_SVD_ELEMENTS(m, n), QB_SVD_WORK(m, n), QB_SVD_INTEGERS(m, n), &in->result[3]);
 }
 
 /* The tangent of the vectors on one side: that within them, U (F o (T + T^T)), and of N = dA V / s what is at a right angle to
@@ -263,6 +269,7 @@ static qb_status qr_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     bool complete = in->attribute[0].integer != 0;
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], size;
     if (m < n)
@@ -272,7 +279,7 @@ static qb_status qr_infer(const qb_inference *in)
     in->result[0].shape[a->rank - 1] = complete ? m : n;
     in->result[1].shape[a->rank - 2] = complete ? m : n;
     QB_TRY(qb_shape_size(a->rank, in->result[0].shape, qb_dtype_size(a->dtype), &size));
-    return infer_space(a, QB_QR_ELEMENTS(m, n), 0, &in->result[2]);
+    return infer_space(in, QB_QR_ELEMENTS(m, n), QB_QR_WORK(m, n), 0, &in->result[2]);
 }
 
 /* With B = dA R^-1, C = Q^T B, W = L - L^T of the strict lower part L of C: dR = (C - W) R, dQ = Q (W - C) + B. Of the

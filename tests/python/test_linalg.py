@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import quabla as qb
+import scipy.linalg
 from quabla import linalg
 
 
@@ -80,6 +81,24 @@ def test_a_batch_is_its_matrices_one_by_one(count, n):
         for k in {0, count // 2, count - 1}:
             alone = np.asarray(function(*(qb.array(x[k]) for x in arrays)))
             np.testing.assert_array_equal(together[k], alone)
+
+
+@pytest.mark.parametrize("n", [20, 150, 200])
+def test_rows_as_right_hand_sides_of_large_matrices(n):
+    """Mapped vectors, of which BLAS gets the rows: forwards, backwards, and of triangles."""
+    a, rows = matrices(n, n) + n**0.5 * np.eye(n), matrices(70, n, seed=1)
+    together = qb.vmap(linalg.solve, in_axes=(None, 0))
+    np.testing.assert_allclose(
+        np.asarray(together(qb.array(a), qb.array(rows))), np.linalg.solve(a, rows.T).T, rtol=1e-8
+    )
+    pulled = qb.vjp(lambda b: together(qb.array(a), b), qb.array(rows))[1](qb.array(rows))[0]
+    np.testing.assert_allclose(np.asarray(pulled), np.linalg.solve(a.T, rows.T).T, rtol=1e-8)
+    for lower in (False, True):
+        triangle = (np.tril if lower else np.triu)(a) / n**0.5 + np.eye(n)
+        for trans in (0, 1):
+            solve = lambda b, t=triangle, k=trans, w=lower: linalg.solve_triangular(qb.array(t), b, k, w)
+            got = np.asarray(qb.vmap(solve)(qb.array(rows)))
+            np.testing.assert_allclose(got @ (triangle if trans else triangle.T), rows, atol=1e-9 * abs(got).max())
 
 
 def test_pivots_are_the_largest_of_their_column():
@@ -488,3 +507,44 @@ def test_gradient_of_a_least_squares_solution():
     h = 1e-6
     numeric = (f(qb.array(a + h * v)).item() - f(qb.array(a - h * v)).item()) / (2 * h)
     np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(a))) * v), numeric, rtol=1e-7)
+
+
+# ---------------------------------------------------------------------------------------------------------- exponential
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 10.0, 50.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+def test_exponential_with_its_derivative(n, scale):
+    a, da, w = (matrices(n, n, seed=k) for k in range(3))
+    a = a * scale / n
+    expected, derivative = scipy.linalg.expm_frechet(a, da)
+    value, tangent = qb.jvp(linalg.expm, (qb.array(a),), (qb.array(da),))
+    np.testing.assert_allclose(np.asarray(value), expected, rtol=0, atol=1e-11 * abs(expected).max())
+    np.testing.assert_allclose(np.asarray(tangent), derivative, rtol=0, atol=1e-11 * abs(derivative).max())
+    gradient = qb.vjp(linalg.expm, qb.array(a))[1](qb.array(w))[0]
+    size = np.sum(abs(w * derivative))
+    np.testing.assert_allclose(np.sum(np.asarray(gradient) * da), np.sum(w * derivative), rtol=0, atol=1e-11 * size)
+
+
+def test_exponential_of_batches():
+    a = matrices(3, 4, 4) * np.array([0.1, 5.0, 40.0])[:, None, None]
+    expected = np.stack([scipy.linalg.expm(x) for x in a])
+    for got in (linalg.expm(qb.array(a)), qb.vmap(linalg.expm)(qb.array(a)), qb.jit(linalg.expm)(qb.array(a))):
+        np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-11, atol=1e-11 * abs(expected).max())
+    single = linalg.expm(qb.array(a[0], dtype=qb.float32))
+    assert single.dtype == qb.float32
+    np.testing.assert_allclose(np.asarray(single), expected[0], rtol=1e-5)
+
+
+def test_exponential_at_the_ends():
+    assert linalg.expm(qb.array([[0.0, 1.0], [0.0, 0.0]])).tolist() == [[1, 1], [0, 1]]
+    assert linalg.expm(qb.zeros((2, 0, 0))).shape == (2, 0, 0)
+    assert np.isnan(np.asarray(linalg.expm(qb.array([[np.nan, 1.0], [0.0, 0.0]])))).all()
+    np.testing.assert_allclose(
+        np.asarray(linalg.expm(qb.array([[-1e4, 0.0], [0.0, -1.0]]))), np.diag([0, np.exp(-1)]), rtol=1e-11
+    )
+    hessian = qb.hessian(lambda a: linalg.expm(a)[0, 0])(qb.zeros((2, 2)))  # of 1 + a + a a / 2
+    np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[0], [1, 0, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[1], [0, 0, 0.5, 0], atol=1e-15)
+    with pytest.raises(ValueError, match=r"linalg.expm: .*\(2, 3\)"):
+        linalg.expm(qb.ones((2, 3)))
