@@ -421,7 +421,7 @@ static bool is_vector(const char *name, int operand)
 static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dtype dtype)
 {
     const int64_t shape[] = {3, 3};
-    qb_value operands[QB_MAX_PARAMETERS + 2], result;
+    qb_value operands[QB_MAX_PARAMETERS + 2], results[QB_MAX_RESULTS];
     int count = function->operand_parameters + function->takes_operand_list;
     for (int k = 0; k < count; k++) {
         int of = k < function->operand_parameters ? k : function->operand_parameters - 1;
@@ -435,8 +435,9 @@ static qb_status build_sample(qb_graph *own, const qb_function *function, qb_dty
                                                              : 2,
                               shape, &operands[k]));
     }
-    QB_TRY(qb_apply(own, function->name, count, operands, sample_parameters(function->name), &result));
-    QB_TRY(qb_graph_output(own, result));
+    QB_TRY(qb_apply(own, function->name, count, operands, sample_parameters(function->name), results));
+    for (int k = 0; k < function->result_count; k++)
+        QB_TRY(qb_graph_output(own, results[k]));
     return qb_verify(own);
 }
 
