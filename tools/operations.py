@@ -52,7 +52,7 @@ def cpu(operation):
     if operation["name"].startswith("reduce_"):
         return "reduction kernel, fused with its operand"
     if operation["name"] == "dot":
-        return "loops, or BLAS"
+        return "tiles, loops, or BLAS"
     if operation["name"] in ("loop", "switch", "checkpoint"):
         return "steps of its own, in the same program"
     if operation["transpose_only"]:
@@ -80,7 +80,7 @@ def public_functions():
     """Functions of arrays, by name: what is callable and public in the core, but for constructors and types."""
     kind = type(_core.sin)
     functions = {name: value for name, value in vars(_core).items() if type(value) is kind}
-    return functions | {f"linalg.{name}": getattr(qb.linalg, name) for name in qb.linalg.__all__}
+    return functions | {f"linalg.{name}": function for name, function in _core.linalg_functions.items()}
 
 
 def functions():

@@ -120,3 +120,35 @@ def memory_of_the_gradient_of_a_loop():
             share = 100 * bytes_ / carries
             found.append(Figure(f"gradient of a long scan{name}: {word}", share, "% of all carries", bound))
     return found
+
+
+@figures("pinn")
+def step_beside_other_work():
+    """A training step's median while other processes keep all processors busy, as a multiple of its median alone."""
+    medians = """
+        import statistics, subprocess, sys, time
+        sys.path.insert(0, {!r})
+        from peers import PEERS
+        from registry import find
+        peer = PEERS[{!r}]()
+        peer.load()
+        call = find("PINN 1-64x3-1, 1,024 points").make[peer.name](peer)()
+        call.seconds(20)
+        def median():
+            return statistics.median(call.seconds(1) for _ in range(200))
+        alone, busy = median(), [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range({})]
+        try:
+            time.sleep(0.5)
+            print(alone, median())
+        finally:
+            for process in busy:
+                process.kill()
+    """
+    found, folder = [], str(pathlib.Path(__file__).parents[1])
+    for name in ("quabla", "jax"):
+        if importlib.util.find_spec(name):
+            alone, beside = map(float, run_python(medians.format(folder, name, os.cpu_count())).split())
+            found.append(
+                Figure(f"{name}: step beside as many busy processes as processors", beside / alone, "times", 2.2)
+            )
+    return found

@@ -135,7 +135,7 @@ QB_API const int64_t *qb_graph_shape(const qb_graph *graph, qb_value value);
 
 /* Applies a function of the library, with NumPy's broadcasting and promotion: qb_apply(g, "sum", 1, &x, "axis=-1, keepdims=True",
  * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list. `out` gets one value, or
- * as many as qb_function_result_count says ("linalg.slogdet": 2).
+ * as many as qb_function_result_count says ("linalg.slogdet": 2; those that a call does not give are -1).
  * QB_ERROR_VALUE for an unknown function, shapes that do not broadcast and dtypes that do not mix or are not taken; QB_ERROR_TYPE for
  * a wrong number of operands and for parameters of the wrong kind. The message names the function and the shapes or dtypes. */
 QB_API qb_status qb_apply(qb_graph *graph, const char *function, int operand_count, const qb_value *operands,

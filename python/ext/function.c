@@ -122,11 +122,14 @@ static bool makes_nonfinite(const qb_tensor *result, const eager_operands *opera
 /* The results of a function: an array, or a tuple of several. References to the tensors are taken. */
 static PyObject *wrap_results(qbpy_state *state, const qb_function *function, qb_tensor *const *results, bool weak)
 {
-    if (function->result_count == 1)
+    int count = 1;
+    while (count < function->result_count && results[count])
+        count++;
+    if (count == 1)
         return qbpy_tensor_wrap(state, results[0], weak);
-    PyObject *tuple = PyTuple_New(function->result_count);
+    PyObject *tuple = PyTuple_New(count);
     bool complete = tuple != NULL;
-    for (int i = 0; i < function->result_count; i++) {
+    for (int i = 0; i < count; i++) {
         PyObject *tensor = complete ? qbpy_tensor_wrap(state, results[i], weak) : NULL;
         if (!complete)
             qb_tensor_release(results[i]);
@@ -143,7 +146,7 @@ static PyObject *wrap_results(qbpy_state *state, const qb_function *function, qb
 static const qb_tensor *made_nonfinite(const qb_function *function, qb_tensor *const *results,
                                        const eager_operands *operands)
 {
-    for (int i = 0; i < function->result_count; i++)
+    for (int i = 0; i < function->result_count && results[i]; i++)
         if (makes_nonfinite(results[i], operands))
             return results[i];
     return NULL;
@@ -581,10 +584,12 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
     return bind(self, args, nargs, kwnames, &bound) < 0 ? NULL : call_bound(self, &bound);
 }
 
-/* Several results as the function's named tuple. */
+/* Several results as the function's named tuple; an array alone as it is. */
 static PyObject *function_vectorcall_many(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *tuple = function_vectorcall(callable, args, nargsf, kwnames), *result = NULL;
+    if (tuple && !PyTuple_Check(tuple))
+        return tuple;
     if (tuple)
         result = PyObject_CallObject(((qbpy_function *)callable)->result_type, tuple);
     Py_XDECREF(tuple);

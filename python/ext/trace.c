@@ -119,7 +119,9 @@ PyObject *qbpy_tracer_wrap(qbpy_state *state, qbpy_trace *trace, qb_value value,
 /* What a call made: a tracer, or a tuple of several. */
 static PyObject *wrap_results(qbpy_state *state, qbpy_trace *trace, const qb_call *call)
 {
-    int count = call->function->result_count;
+    int count = 1;
+    while (count < call->function->result_count && call->results[count] != QB_NONE)
+        count++;
     if (count == 1)
         return qbpy_tracer_wrap(state, trace, call->result, call->result_weak);
     PyObject *tuple = PyTuple_New(count);

@@ -1,24 +1,22 @@
 /* From a kernel program to code.
  *
- * Instructions fall into segments: runs of those that are arithmetic here (see lower), and calls between them. A segment
- * is done for as many lanes at a time as a vector holds, then for half as many, and so on, where some are left. Within it, values stay in vector registers:
- * operands are loaded when first needed, results written at once where the kernel stores them, and otherwise only when
- * a register is wanted for something else or a later segment reads them. Of the registers, the one whose value is
- * needed last gives way (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
- * Journal 5, 1966). At calls and between segments all values are in memory, each in the place that the interpreter
- * gives it; so a call reads and writes what it would there. */
+ * Instructions fall into segments: runs of those that are arithmetic here (lower.h), and calls between them. A segment is
+ * done for as many lanes at a time as a vector holds, then for half as many, and so on, where some are left. Within it,
+ * values stay in vector registers: operands are loaded when first needed, results written at once where the kernel stores
+ * them, and otherwise only when a register is wanted for something else or a later segment reads them. Of the registers,
+ * the one whose value is needed last gives way (Belady, "A study of replacement algorithms for a virtual-storage
+ * computer", IBM Systems Journal 5, 1966). At calls and between segments all values are in memory, each in the place that
+ * the interpreter gives it; so a call reads and writes what it would there. */
 #include "codegen/kernel.h"
 
 #include "base/allocate.h"
+#include "codegen/lower.h"
 
 enum { VALUE_REGISTERS = QB_X86_SPARE, NONE = -1, NEVER = INT32_MAX };
 
-#define SIGN_64      0x8000000000000000u
-#define SIGN_32      0x8000000080000000u
-#define MAGNITUDE_64 0x7fffffffffffffffu
-#define MAGNITUDE_32 0x7fffffff7fffffffu
-#define ONE_64       0x3ff0000000000000u
-#define ONE_32       0x3f8000003f800000u
+/* What keeps addresses in loops: registers that a call may change, since there are no calls within. */
+static const qb_x86_register bases[] = {QB_RDX, QB_RSI, QB_RDI, QB_R8, QB_R9, QB_R10, QB_R11};
+enum { BASES = sizeof bases / sizeof *bases };
 
 /* Where the lanes of a register of the kernel are in memory. */
 typedef struct place {
@@ -48,106 +46,13 @@ typedef struct codegen {
     int32_t *held_in;   /* vector register of each; NONE */
     int32_t (*next)[4]; /* of each instruction: who reads its operands and its result next */
     vector vectors[VALUE_REGISTERS];
-    int touched;  /* vectors[touched ...] have been free since the strip began */
-    int width;    /* lanes at a time */
-    int64_t lane; /* first of them, */
-    bool is_loop; /* or that plus R13 */
+    int touched;            /* vectors[touched ...] have been free since the strip began */
+    int32_t in_base[BASES]; /* the slot whose address bases[i] holds in a loop; NONE */
+    int width;              /* lanes at a time */
+    int64_t lane;           /* first of them, */
+    bool is_loop;           /* or that plus R13 */
     bool uses_wide;
 } codegen;
-
-/* ---- What there is an instruction for */
-
-static bool is_floating(int dtype)
-{
-    return dtype == QB_FLOAT64 || dtype == QB_FLOAT32;
-}
-
-static bool is_arithmetic(const qb_instruction *i)
-{
-    switch (i->lane) {
-    case QB_LANE_neg:
-    case QB_LANE_abs:
-    case QB_LANE_add:
-    case QB_LANE_sub:
-    case QB_LANE_mul:
-    case QB_LANE_div:
-    case QB_LANE_strong_mul:
-    case QB_LANE_strong_div:
-    case QB_LANE_max:
-    case QB_LANE_min:
-    case QB_LANE_sqrt:
-    case QB_LANE_root:
-    case QB_LANE_isnan:
-    case QB_LANE_equal:
-    case QB_LANE_not_equal:
-    case QB_LANE_less:
-    case QB_LANE_less_equal:
-    case QB_LANE_select: return is_floating(i->dtype);
-    case QB_LANE_bit_and:
-    case QB_LANE_bit_or:
-    case QB_LANE_bit_xor:
-    case QB_LANE_bit_not: return i->dtype == QB_BOOL;
-    case QB_LANE_convert: /* a copy, or from and to bool */
-        return i->dtype == QB_BOOL
-                   ? is_floating(i->result_dtype)
-                   : is_floating(i->dtype) && (i->result_dtype == i->dtype || i->result_dtype == QB_BOOL);
-    default: return false;
-    }
-}
-
-/* a op the same bits in every lane */
-static void combine(qb_x86 *x, qb_x86_lanes lanes, qb_x86_operation operation, int result, int a, uint64_t bits)
-{
-    qb_x86_broadcast(x, lanes, QB_X86_SPARE, (qb_x86_memory){.constant = qb_x86_constant(x, bits)});
-    qb_x86_arithmetic(x, lanes, operation, result, a, QB_X86_SPARE);
-}
-
-static void lower_convert(qb_x86 *x, qb_x86_lanes lanes, const qb_instruction *i, int result, int a)
-{
-    if (i->dtype == i->result_dtype) {
-        qb_x86_move(x, lanes, result, a);
-    } else if (i->result_dtype == QB_BOOL) {
-        qb_x86_zero(x, QB_X86_SPARE);
-        qb_x86_compare(x, lanes, QB_X86_NOT_EQUAL, result, a, QB_X86_SPARE);
-    } else {
-        combine(x, lanes, QB_X86_AND, result, a, lanes.dtype == QB_FLOAT64 ? ONE_64 : ONE_32);
-    }
-}
-
-/* One instruction, v being the vector registers of its operands. The result is written last, so that it may be one of
- * them. The selections are those of lanes.def. */
-static void lower(qb_x86 *x, qb_x86_lanes lanes, const qb_instruction *i, int result, const int *v)
-{
-    bool is_64 = lanes.dtype == QB_FLOAT64;
-    switch (i->lane) {
-    case QB_LANE_neg: combine(x, lanes, QB_X86_XOR, result, v[0], is_64 ? SIGN_64 : SIGN_32); break;
-    case QB_LANE_abs: combine(x, lanes, QB_X86_AND, result, v[0], is_64 ? MAGNITUDE_64 : MAGNITUDE_32); break;
-    case QB_LANE_add: qb_x86_arithmetic(x, lanes, QB_X86_ADD, result, v[0], v[1]); break;
-    case QB_LANE_sub: qb_x86_arithmetic(x, lanes, QB_X86_SUB, result, v[0], v[1]); break;
-    case QB_LANE_mul: qb_x86_arithmetic(x, lanes, QB_X86_MUL, result, v[0], v[1]); break;
-    case QB_LANE_div: qb_x86_arithmetic(x, lanes, QB_X86_DIV, result, v[0], v[1]); break;
-    case QB_LANE_strong_mul: qb_x86_strong(x, lanes, QB_X86_MUL, true, result, v[0], v[1]); break;
-    case QB_LANE_strong_div: qb_x86_strong(x, lanes, QB_X86_DIV, false, result, v[0], v[1]); break;
-    case QB_LANE_max: qb_x86_extremum(x, lanes, QB_X86_MAX, result, v[0], v[1]); break;
-    case QB_LANE_min: qb_x86_extremum(x, lanes, QB_X86_MIN, result, v[0], v[1]); break;
-    case QB_LANE_sqrt:
-    case QB_LANE_root: qb_x86_arithmetic(x, lanes, QB_X86_SQRT, result, v[0], v[0]); break;
-    case QB_LANE_isnan: qb_x86_compare(x, lanes, QB_X86_UNORDERED, result, v[0], v[0]); break;
-    case QB_LANE_equal: qb_x86_compare(x, lanes, QB_X86_EQUAL, result, v[0], v[1]); break;
-    case QB_LANE_not_equal: qb_x86_compare(x, lanes, QB_X86_NOT_EQUAL, result, v[0], v[1]); break;
-    case QB_LANE_less: qb_x86_compare(x, lanes, QB_X86_LESS, result, v[0], v[1]); break;
-    case QB_LANE_less_equal: qb_x86_compare(x, lanes, QB_X86_LESS_EQUAL, result, v[0], v[1]); break;
-    case QB_LANE_select: qb_x86_select(x, lanes, result, v[0], v[1], v[2]); break;
-    case QB_LANE_bit_and: qb_x86_arithmetic(x, lanes, QB_X86_AND, result, v[0], v[1]); break;
-    case QB_LANE_bit_or: qb_x86_arithmetic(x, lanes, QB_X86_OR, result, v[0], v[1]); break;
-    case QB_LANE_bit_xor: qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], v[1]); break;
-    case QB_LANE_bit_not:
-        qb_x86_set_all(x, lanes, QB_X86_SPARE);
-        qb_x86_arithmetic(x, lanes, QB_X86_XOR, result, v[0], QB_X86_SPARE);
-        break;
-    default: lower_convert(x, lanes, i, result, v[0]); break;
-    }
-}
 
 /* ---- Places */
 
@@ -172,7 +77,7 @@ static void find_called(codegen *g)
 {
     const qb_kernel *kernel = g->kernel;
     for (int32_t i = 0; i < kernel->instruction_count; i++)
-        for (int k = 0; k < 3 && !is_arithmetic(&kernel->instructions[i]); k++)
+        for (int k = 0; k < 3 && !qb_code_is_arithmetic(&kernel->instructions[i]); k++)
             g->is_called[kernel->instructions[i].operand[k]] = true;
     for (int32_t i = 0; i < kernel->reduction_count; i++)
         g->is_called[kernel->reductions[i].source] = true;
@@ -231,6 +136,46 @@ static void address_of(codegen *g, qb_x86_register to, const place *p)
     }
 }
 
+/* The register that holds the address of a slot: one that keeps it through a loop, or RAX from here on. */
+static qb_x86_register base_of(codegen *g, int32_t slot)
+{
+    for (int i = 0; i < BASES; i++)
+        if (g->in_base[i] == slot)
+            return bases[i];
+    qb_x86_load_pointer(g->x, QB_RAX, slot * (int64_t)sizeof(char *));
+    return QB_RAX;
+}
+
+static void keep_base(codegen *g, int32_t reg)
+{
+    const place *p = &g->places[reg];
+    for (int i = 0; p->kind == IN_SLOT && i < BASES; i++) {
+        if (g->in_base[i] == p->slot)
+            return;
+        if (g->in_base[i] == NONE) {
+            g->in_base[i] = p->slot;
+            qb_x86_load_pointer(g->x, bases[i], p->slot * (int64_t)sizeof(char *));
+            return;
+        }
+    }
+}
+
+/* Before a loop: addresses of the arrays that it reads and writes, as many as there are registers for. */
+static void keep_bases(codegen *g, int32_t first, int32_t limit)
+{
+    for (int32_t i = first; i < limit; i++) {
+        for (int k = 0; k < 3; k++)
+            keep_base(g, g->kernel->instructions[i].operand[k]);
+        keep_base(g, g->kernel->instructions[i].result);
+    }
+}
+
+static void drop_bases(codegen *g)
+{
+    for (int i = 0; i < BASES; i++)
+        g->in_base[i] = NONE;
+}
+
 /* The lanes at hand of a register in memory. */
 static qb_x86_memory lanes_in_memory(codegen *g, const place *p, qb_dtype dtype)
 {
@@ -244,7 +189,7 @@ static qb_x86_memory lanes_in_memory(codegen *g, const place *p, qb_dtype dtype)
         lane += p->offset;
         break;
     case IN_SLOT:
-        qb_x86_load_pointer(g->x, QB_RAX, p->slot * (int64_t)sizeof(char *));
+        memory.base = base_of(g, p->slot);
         lane += p->offset;
         break;
     case ABSOLUTE: qb_x86_set(g->x, QB_RAX, (uint64_t)(uintptr_t)p->address); break;
@@ -375,7 +320,7 @@ static void compute(codegen *g, int32_t i)
     if (g->held_in[reg] != NONE)
         forget(g, g->held_in[reg]);
     int v = take_vector(g, nothing);
-    lower(g->x, lanes, instruction, v, operands);
+    qb_code_lower(g->x, lanes, instruction, v, operands);
     hold(g, v, reg, (qb_dtype)instruction->result_dtype, lanes.dtype);
     g->vectors[v].next = g->next[i][3];
     g->vectors[v].dirty = true;
@@ -425,9 +370,11 @@ static void compute_segment(codegen *g, int32_t first, int32_t limit)
         g->is_loop = strips > 1;
         if (g->is_loop) { /* only the first time: at most one strip is left after it */
             qb_x86_set(g->x, QB_R13, 0);
+            keep_bases(g, first, limit);
             int32_t begin = qb_x86_begin_loop(g->x);
             compute_strip(g, first, limit);
             qb_x86_end_loop(g->x, begin, g->width, strips * g->width);
+            drop_bases(g);
         } else if (strips == 1) {
             compute_strip(g, first, limit);
         }
@@ -538,7 +485,7 @@ static bool has_work(const qb_kernel *kernel)
     enum { LEAST = 2, MOST = 4096 };
     int32_t arithmetic = 0;
     for (int32_t i = 0; i < kernel->instruction_count; i++)
-        arithmetic += is_arithmetic(&kernel->instructions[i]);
+        arithmetic += qb_code_is_arithmetic(&kernel->instructions[i]);
     return kernel->count > 0 && arithmetic >= LEAST && kernel->instruction_count <= MOST;
 }
 
@@ -579,7 +526,7 @@ static void instructions(codegen *g)
     const qb_kernel *kernel = g->kernel;
     for (int32_t i = 0; i < kernel->instruction_count;) {
         int32_t first = i;
-        while (i < kernel->instruction_count && is_arithmetic(&kernel->instructions[i]))
+        while (i < kernel->instruction_count && qb_code_is_arithmetic(&kernel->instructions[i]))
             i++;
         if (i > first)
             compute_segment(g, first, i);
@@ -591,6 +538,7 @@ static void instructions(codegen *g)
 static void generate(codegen *g)
 {
     const qb_kernel *kernel = g->kernel;
+    drop_bases(g);
     find_called(g);
     if (g->layout)
         find_places(g);

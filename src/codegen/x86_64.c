@@ -234,16 +234,17 @@ static void put_operand(qb_x86 *x, int reg, qb_x86_memory m, bool allows_short)
     }
     bool is_short = allows_short && m.displacement >= -128 && m.displacement < 128;
     field |= m.displacement == 0 ? 0u : is_short ? 0x40u : 0x80u;
-    put(x, field | (m.scale ? 4u : (unsigned)m.base));
+    put(x, field | (m.scale ? 4u : (unsigned)m.base & 7));
     if (m.scale)
-        put(x, (m.scale == 8 ? 3u : m.scale == 4 ? 2u : 0u) << 6 | (QB_R13 & 7u) << 3 | (unsigned)m.base);
+        put(x, (m.scale == 8 ? 3u : m.scale == 4 ? 2u : 0u) << 6 | (QB_R13 & 7u) << 3 | ((unsigned)m.base & 7));
     if (m.displacement != 0)
         put_number(x, is_short ? 1 : 4, (uint64_t)(int64_t)m.displacement);
 }
 
 static void put_memory(qb_x86 *x, encoding e, int reg, qb_x86_memory m)
 {
-    put_prefix(x, e, reg, 0, m.constant < 0 && m.scale != 0, 0);
+    bool at_base = m.constant < 0;
+    put_prefix(x, e, reg, 0, at_base && m.scale != 0, at_base ? (int)m.base : 0);
     put_operand(x, reg, m, !is_evex(e)); /* EVEX's short displacements count in vectors */
 }
 
@@ -437,8 +438,8 @@ static void put_general(qb_x86 *x, bool is_word, bool has_escape, unsigned opcod
 {
     if (is_word)
         put(x, 0x66);
-    if (m.scale)
-        put(x, 0x42);
+    if (m.scale || m.base >= QB_R8)
+        put(x, 0x40u | (m.scale ? 2u : 0u) | (m.base >= QB_R8 ? 1u : 0u));
     if (has_escape)
         put(x, 0x0f);
     put(x, opcode);

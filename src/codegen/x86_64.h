@@ -18,6 +18,8 @@ typedef enum qb_x86_register {
     QB_RDI,
     QB_R8,
     QB_R9,
+    QB_R10,
+    QB_R11,
     QB_R13 = 13
 } qb_x86_register;
 
@@ -37,7 +39,7 @@ typedef struct qb_x86 {
     int widest; /* bytes of the widest vector: 32, or 64 where there is AVX-512 (F, VL, BW and DQ) */
 } qb_x86;
 
-/* Memory: at the register `base`, which is RAX or RBX, plus `displacement`, plus `scale` times R13 where that is not 0;
+/* Memory: at the register `base`, any but RCX and R13, plus `displacement`, plus `scale` times R13 where that is not 0;
  * or a constant of the pool. */
 typedef struct qb_x86_memory {
     qb_x86_register base;

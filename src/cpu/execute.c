@@ -14,8 +14,9 @@
 #include <string.h>
 
 enum {
-    SHORT_EXTENT = 32, /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
-    WIDE_CHAIN = 8,    /* rows that a wide column reduction adds up one by one before they enter the counter */
+    SHORT_EXTENT = 32,    /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
+    WIDE_CHAIN = 8,       /* rows that a wide column reduction adds up one by one before they enter the counter */
+    MOST_IN_PANEL = 1024, /* columns: two pages of a row, and partial results that stay in the cache */
     VECTOR_ALIGNMENT = 64
 };
 
@@ -115,28 +116,48 @@ static char *result_at(const run *r, const qb_kernel_reduction *red, int64_t ind
     return r->slots[red->slot] + index * (int64_t)qb_dtype_size(red->dtype);
 }
 
-/* ---- Units of work, and running some: a block, a piece of a reduction, or a strip of columns */
+/* ---- Units of work, and running some: a block, or a piece of a reduction */
 
 static int64_t quotient_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
 
+/* Groups are reduced each by itself: some columns (all of inner, or a panel) of one outer position. */
+static int64_t panels_of(const qb_kernel *kernel)
+{
+    return kernel->traversal == QB_TRAVERSE_WIDE ? quotient_up(kernel->inner, kernel->panel) : 1;
+}
+
+static int64_t column_of(const qb_kernel *kernel, int64_t group)
+{
+    return group % panels_of(kernel) * kernel->panel;
+}
+
+static int64_t width_of(const qb_kernel *kernel, int64_t group)
+{
+    return smaller(kernel->panel, kernel->inner - column_of(kernel, group));
+}
+
 /* Of each group that is reduced over in pieces. */
 static int64_t pieces_of(const qb_kernel *kernel)
 {
-    int64_t rows = kernel->traversal == QB_TRAVERSE_COLUMNS ? kernel->lanes / kernel->inner : kernel->lanes;
+    int64_t rows = kernel->traversal == QB_TRAVERSE_COLUMNS ? kernel->lanes / kernel->inner
+                   : kernel->traversal == QB_TRAVERSE_WIDE  ? WIDE_CHAIN
+                                                            : kernel->lanes;
     return quotient_up(kernel->extent, rows);
+}
+
+static bool is_in_pieces(const qb_kernel *kernel)
+{
+    return kernel->traversal == QB_TRAVERSE_LONG || kernel->traversal == QB_TRAVERSE_COLUMNS ||
+           kernel->traversal == QB_TRAVERSE_WIDE;
 }
 
 static int64_t units_of(const qb_kernel *kernel)
 {
-    switch (kernel->traversal) {
-    case QB_TRAVERSE_LONG:
-    case QB_TRAVERSE_COLUMNS: return kernel->outer * pieces_of(kernel);
-    case QB_TRAVERSE_WIDE: return kernel->outer * quotient_up(kernel->inner, kernel->lanes);
-    default: return quotient_up(kernel->count, kernel->lanes);
-    }
+    return is_in_pieces(kernel) ? kernel->outer * panels_of(kernel) * pieces_of(kernel)
+                                : quotient_up(kernel->count, kernel->lanes);
 }
 
 static void run_linear(const run *r, int64_t first, int64_t limit)
@@ -255,57 +276,65 @@ static void reduce_columns(const run *r, int64_t o, int64_t first, int64_t count
     }
 }
 
-static void reduce_pieces(const run *r, int64_t o, int64_t first, int64_t count, const target *out)
-{
-    if (r->kernel->traversal == QB_TRAVERSE_LONG)
-        reduce_long(r, o, first, count, out);
-    else
-        reduce_columns(r, o, first, count, out);
-}
-
-/* Whole groups o .. limit-1. */
-static void run_groups(const run *r, int64_t o, int64_t limit)
-{
-    int64_t width = r->kernel->traversal == QB_TRAVERSE_LONG ? 1 : r->kernel->inner;
-    for (; o < limit; o++)
-        reduce_pieces(r, o, 0, pieces_of(r->kernel), &(target){.r = r, .index = o * width});
-}
-
-/* The columns column .. column+count-1 of group o. */
-static void reduce_strip(const run *r, int64_t o, int64_t column, int64_t count)
+/* Adds a block, `place` columns into a row that begins at lane `row`, to the chains of the panel, or begins them. */
+static void add_block(const run *r, int64_t row, int64_t place, int64_t count, bool begins)
 {
     const qb_kernel *kernel = r->kernel;
-    int64_t stride = vector_stride(kernel->lanes), pieces = 0;
-    for (int64_t e = 0; e < kernel->extent; e++) {
-        compute_block(r, (o * kernel->extent + e) * kernel->inner + column, count);
-        bool full = e % WIDE_CHAIN == WIDE_CHAIN - 1 || e == kernel->extent - 1;
+    compute_block(r, row + place, count);
+    for (int i = 0; i < kernel->reduction_count; i++) {
+        const qb_kernel_reduction *red = &kernel->reductions[i];
+        size_t size = qb_dtype_size(red->dtype);
+        char *chain = r->registers[red->stack] + place * (int64_t)size, *source = r->registers[red->source];
+        if (begins)
+            memcpy(chain, source, (size_t)count * size);
+        else
+            red->combine((size_t)count, chain, chain, source, chain);
+    }
+}
+
+/* Rows in the order of memory; WIDE_CHAIN of them, added up one by one, are a piece. */
+static void reduce_panel(const run *r, int64_t group, int64_t first, int64_t count, const target *out)
+{
+    const qb_kernel *kernel = r->kernel;
+    int64_t o = group / panels_of(kernel), column = column_of(kernel, group), width = width_of(kernel, group);
+    int64_t stride = vector_stride(kernel->panel);
+    for (int64_t p = 0; p < count; p++) {
+        int64_t row = (first + p) * WIDE_CHAIN, limit = smaller(row + WIDE_CHAIN, kernel->extent);
+        for (int64_t e = row; e < limit; e++)
+            for (int64_t c = 0; c < width; c += kernel->lanes)
+                add_block(r, (o * kernel->extent + e) * kernel->inner + column, c, smaller(kernel->lanes, width - c),
+                          e == row);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
-            char *chain = r->registers[red->stack], *source = r->registers[red->source];
-            if (e % WIDE_CHAIN == 0)
-                memcpy(chain, source, (size_t)count * qb_dtype_size(red->dtype));
-            else
-                red->combine((size_t)count, chain, chain, source, chain);
-            if (full)
-                push(red, chain + stride, stride, pieces, (size_t)count, chain);
+            char *chain = r->registers[red->stack];
+            push(red, chain + stride, stride, p, (size_t)width, chain);
         }
-        pieces += full;
     }
     for (int i = 0; i < kernel->reduction_count; i++) {
         const qb_kernel_reduction *red = &kernel->reductions[i];
-        finish(red, r->registers[red->stack] + stride, stride, pieces, (size_t)count, NULL,
-               result_at(r, red, o * kernel->inner + column));
+        finish(red, r->registers[red->stack] + stride, stride, count, (size_t)width, NULL, target_of(out, i));
     }
 }
 
-static void run_strips(const run *r, int64_t strip, int64_t limit)
+static void reduce_pieces(const run *r, int64_t group, int64_t first, int64_t count, const target *out)
 {
-    const qb_kernel *kernel = r->kernel;
-    int64_t strips = quotient_up(kernel->inner, kernel->lanes);
-    for (; strip < limit; strip++) {
-        int64_t column = strip % strips * kernel->lanes;
-        reduce_strip(r, strip / strips, column, smaller(kernel->lanes, kernel->inner - column));
+    switch (r->kernel->traversal) {
+    case QB_TRAVERSE_LONG: reduce_long(r, group, first, count, out); break;
+    case QB_TRAVERSE_COLUMNS: reduce_columns(r, group, first, count, out); break;
+    default: reduce_panel(r, group, first, count, out); break;
     }
+}
+
+static int64_t result_of_group(const qb_kernel *kernel, int64_t group)
+{
+    return group / panels_of(kernel) * kernel->inner + column_of(kernel, group);
+}
+
+/* Whole groups group .. limit-1. */
+static void run_groups(const run *r, int64_t group, int64_t limit)
+{
+    for (; group < limit; group++)
+        reduce_pieces(r, group, 0, pieces_of(r->kernel), &(target){.r = r, .index = result_of_group(r->kernel, group)});
 }
 
 /* ---- Choice */
@@ -314,6 +343,7 @@ void qb_kernel_choose_traversal(qb_kernel *kernel)
 {
     int64_t lanes = QB_KERNEL_LANES, extent = kernel->extent, inner = kernel->inner;
     kernel->stack_size = 0;
+    kernel->panel = (int32_t)smaller(inner, MOST_IN_PANEL);
     if (kernel->reduction_count == 0 || kernel->count == 0) {
         kernel->traversal = QB_TRAVERSE_LINEAR;
     } else if (extent <= SHORT_EXTENT && extent * inner <= lanes) {
@@ -332,7 +362,7 @@ void qb_kernel_choose_traversal(qb_kernel *kernel)
         kernel->stack_size = vector_stride(lanes) * (1 + levels((extent + rows - 1) / rows));
     } else {
         kernel->traversal = QB_TRAVERSE_WIDE;
-        kernel->stack_size = vector_stride(lanes) * (1 + levels((extent + WIDE_CHAIN - 1) / WIDE_CHAIN));
+        kernel->stack_size = vector_stride(kernel->panel) * (1 + levels((extent + WIDE_CHAIN - 1) / WIDE_CHAIN));
     }
     kernel->lanes = (int32_t)lanes;
     kernel->stack_size = (kernel->stack_size + VECTOR_ALIGNMENT - 1) / VECTOR_ALIGNMENT * VECTOR_ALIGNMENT;
@@ -343,7 +373,7 @@ enum { CHUNK_NANOSECONDS = 15000, WHOLE_GROUPS = 8 };
 
 void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds)
 {
-    bool in_pieces = kernel->traversal == QB_TRAVERSE_LONG || kernel->traversal == QB_TRAVERSE_COLUMNS;
+    int64_t groups = kernel->outer * panels_of(kernel);
     int64_t units = kernel->count > 0 ? units_of(kernel) : 0;
     kernel->chunk_count = 1;
     kernel->chunk_units = units;
@@ -352,19 +382,19 @@ void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds)
         return;
     double wanted = CHUNK_NANOSECONDS / lane_nanoseconds / ((double)kernel->count / (double)units);
     int64_t least = wanted < 1 ? 1 : wanted > (double)units ? units : (int64_t)wanted;
-    if (!in_pieces) {
+    if (!is_in_pieces(kernel)) {
         kernel->chunk_units = least;
         kernel->chunk_count = quotient_up(units, least);
-    } else if (kernel->outer >= WHOLE_GROUPS) { /* units are groups */
+    } else if (groups >= WHOLE_GROUPS) { /* units are groups */
         kernel->chunk_units = quotient_up(least, pieces_of(kernel));
-        kernel->chunk_count = quotient_up(kernel->outer, kernel->chunk_units);
+        kernel->chunk_count = quotient_up(groups, kernel->chunk_units);
     } else { /* chunks of one group: their values wait to be combined */
         int64_t pieces = 1;
         while (pieces < least)
             pieces *= 2;
         kernel->chunk_units = pieces;
-        kernel->chunk_count = kernel->outer * quotient_up(pieces_of(kernel), pieces);
-        kernel->partial_stride = kernel->traversal == QB_TRAVERSE_LONG ? 8 : vector_stride(kernel->inner);
+        kernel->chunk_count = groups * quotient_up(pieces_of(kernel), pieces);
+        kernel->partial_stride = kernel->traversal == QB_TRAVERSE_LONG ? 8 : vector_stride(kernel->panel);
     }
 }
 
@@ -383,9 +413,9 @@ static void run_chunk(const run *r, int64_t chunk, char *partials)
     case QB_TRAVERSE_LINEAR: run_linear(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
     case QB_TRAVERSE_SHORT: run_short(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
     case QB_TRAVERSE_ROWS: run_rows(r, first * kernel->lanes, smaller(limit * kernel->lanes, kernel->count)); break;
-    case QB_TRAVERSE_WIDE: run_strips(r, first, smaller(limit, units_of(kernel))); break;
     case QB_TRAVERSE_LONG:
     case QB_TRAVERSE_COLUMNS:
+    case QB_TRAVERSE_WIDE:
         if (kernel->chunk_count > 1 && kernel->partial_stride > 0) {
             int64_t pieces = pieces_of(kernel), chunks = quotient_up(pieces, kernel->chunk_units);
             first = chunk % chunks * kernel->chunk_units;
@@ -394,29 +424,38 @@ static void run_chunk(const run *r, int64_t chunk, char *partials)
                           .stride = kernel->chunk_count * kernel->partial_stride};
             reduce_pieces(r, chunk / chunks, first, smaller(kernel->chunk_units, pieces - first), &out);
         } else {
-            run_groups(r, first, kernel->chunk_count > 1 ? smaller(limit, kernel->outer) : kernel->outer);
+            int64_t groups = kernel->outer * panels_of(kernel);
+            run_groups(r, first, kernel->chunk_count > 1 ? smaller(limit, groups) : groups);
         }
         break;
     }
+}
+
+/* Bytes from one entry of a group's stack to the next. */
+static int64_t stack_stride(const qb_kernel *kernel)
+{
+    return kernel->traversal == QB_TRAVERSE_LONG   ? 8
+           : kernel->traversal == QB_TRAVERSE_WIDE ? vector_stride(kernel->panel)
+                                                   : vector_stride(kernel->lanes);
 }
 
 /* The chunks' values into results: by the counter, as if there had been no chunks. */
 static void combine_chunks(const run *r, char *partials)
 {
     const qb_kernel *kernel = r->kernel;
-    bool is_long = kernel->traversal == QB_TRAVERSE_LONG;
     int64_t pieces = pieces_of(kernel), chunks = quotient_up(pieces, kernel->chunk_units);
-    int64_t whole = pieces / kernel->chunk_units, stride = is_long ? 8 : vector_stride(kernel->lanes);
-    int64_t width = is_long ? 1 : kernel->inner;
+    int64_t whole = pieces / kernel->chunk_units, stride = stack_stride(kernel);
+    int64_t groups = kernel->outer * panels_of(kernel);
     for (int i = 0; i < kernel->reduction_count; i++) {
         const qb_kernel_reduction *red = &kernel->reductions[i];
-        char *stack = r->registers[red->stack] + (is_long ? 0 : stride);
+        char *stack = r->registers[red->stack] + (kernel->traversal == QB_TRAVERSE_LONG ? 0 : stride);
         char *value = partials + i * kernel->chunk_count * kernel->partial_stride;
-        for (int64_t o = 0; o < kernel->outer; o++) {
+        for (int64_t group = 0; group < groups; group++) {
+            size_t width = (size_t)width_of(kernel, group);
             for (int64_t c = 0; c < whole; c++, value += kernel->partial_stride)
-                push(red, stack, stride, c, (size_t)width, value);
-            finish(red, stack, stride, whole, (size_t)width, chunks > whole ? value : NULL,
-                   result_at(r, red, o * width));
+                push(red, stack, stride, c, width, value);
+            finish(red, stack, stride, whole, width, chunks > whole ? value : NULL,
+                   result_at(r, red, result_of_group(kernel, group)));
             value += chunks > whole ? kernel->partial_stride : 0;
         }
     }
@@ -475,16 +514,15 @@ void qb_kernel_run_rows(const qb_kernel *kernel, char *const *slots, char **regi
 {
     qb_kernel part = *kernel;
     run r = {&part, slots, registers};
-    int64_t lanes = kernel->count / rows, groups = kernel->outer / rows;
-    int64_t strips = quotient_up(kernel->inner, kernel->lanes);
+    int64_t lanes = kernel->count / rows, groups = kernel->outer * panels_of(kernel) / rows;
     part.fixed_count = 0; /* blocks begin elsewhere */
     fill_once(&r);
     switch (kernel->traversal) {
     case QB_TRAVERSE_LINEAR: run_linear(&r, first * lanes, limit * lanes); break;
     case QB_TRAVERSE_SHORT: run_short(&r, first * lanes, limit * lanes); break;
     case QB_TRAVERSE_ROWS: run_rows(&r, first * lanes, limit * lanes); break;
-    case QB_TRAVERSE_WIDE: run_strips(&r, first * groups * strips, limit * groups * strips); break;
     case QB_TRAVERSE_LONG:
-    case QB_TRAVERSE_COLUMNS: run_groups(&r, first * groups, limit * groups); break;
+    case QB_TRAVERSE_COLUMNS:
+    case QB_TRAVERSE_WIDE: run_groups(&r, first * groups, limit * groups); break;
     }
 }

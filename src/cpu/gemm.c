@@ -4,14 +4,7 @@
 #include <string.h>
 
 #define VECTOR_BYTES QB_GEMM_VECTOR_BYTES
-
-/* The vectors of a tile's row: with QB_GEMM_ROWS rows of sums, and vectors of b, nearly all registers are used, and enough
- * sums run at once to hide the latency of a fused product. */
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define TILE_VECTORS 4 /* of 32 registers */
-#else
-#define TILE_VECTORS 2 /* of 16 */
-#endif
+#define TILE_VECTORS QB_GEMM_TILE_VECTORS
 
 #if defined(__AVX512F__)
 #include <immintrin.h>

@@ -86,7 +86,7 @@ ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int
     }
 }
 
-ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
+ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
     T lanes[QB_GEMM_ROWS][LANES];
@@ -101,36 +101,46 @@ ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) *t, const int rows)
     }
 }
 
-#define TILE_NAME(rows, vectors) PASTE_EXPANDED(NAME(tile), _##rows##_##vectors)
+#define TILE_NAME(rows, vectors) NAME(tile_##rows##_##vectors)
 #define TILE(rows, vectors)                                                                                            \
     static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
     {                                                                                                                  \
         NAME(compute)(t, rows, vectors);                                                                               \
     }
-#define NARROW_TILE(rows, vectors)                                                                                     \
-    static void TILE_NAME(rows, vectors)(const NAME(tile) * t)                                                         \
+#define NARROW_TILE(rows)                                                                                              \
+    static void TILE_NAME(rows, 0)(const NAME(tile) * t)                                                               \
     {                                                                                                                  \
         NAME(compute_narrow)(t, rows);                                                                                 \
     }
-#define LISTED_TILE(rows, vectors) TILE_NAME(rows, vectors),
-#define EACH_ROWS(M, vectors)      M(1, vectors) M(2, vectors) M(3, vectors) M(4, vectors) M(5, vectors) M(6, vectors)
-EACH_ROWS(NARROW_TILE, 0)
-EACH_ROWS(TILE, 1)
-EACH_ROWS(TILE, 2)
+#define TILES(vectors)                                                                                                 \
+    TILE(1, vectors) TILE(2, vectors) TILE(3, vectors) TILE(4, vectors) TILE(5, vectors) TILE(6, vectors)
+#define TILE_NAMES(vectors)                                                                                            \
+    {                                                                                                                  \
+        TILE_NAME(1, vectors), TILE_NAME(2, vectors), TILE_NAME(3, vectors), TILE_NAME(4, vectors),                    \
+            TILE_NAME(5, vectors), TILE_NAME(6, vectors)                                                               \
+    }
+NARROW_TILE(1)
+NARROW_TILE(2)
+NARROW_TILE(3)
+NARROW_TILE(4)
+NARROW_TILE(5)
+NARROW_TILE(6)
+TILES(1)
+TILES(2)
 #if TILE_VECTORS > 2
-EACH_ROWS(TILE, 3)
-EACH_ROWS(TILE, 4)
+TILES(3)
+TILES(4)
 #endif
 
 /* By vectors (0: fewer columns than one has) and rows. */
 static void (*const NAME(tiles)[TILE_VECTORS + 1][QB_GEMM_ROWS])(const NAME(tile) *) = {
-    {EACH_ROWS(LISTED_TILE, 0)}, {EACH_ROWS(LISTED_TILE, 1)}, {EACH_ROWS(LISTED_TILE, 2)},
+    TILE_NAMES(0), TILE_NAMES(1), TILE_NAMES(2),
 #if TILE_VECTORS > 2
-    {EACH_ROWS(LISTED_TILE, 3)}, {EACH_ROWS(LISTED_TILE, 4)},
+    TILE_NAMES(3), TILE_NAMES(4),
 #endif
 };
 
-/* ---- A block: rows of a, all columns of b, at most QB_GEMM_DEPTH terms */
+/* ---- A block: rows of a, all columns of b, terms of one block */
 
 typedef struct NAME(block) {
     const qb_product_shape *d;
@@ -251,19 +261,20 @@ static void NAME(run_block)(const NAME(block) * s)
     }
 }
 
-void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, const void *start, void *c,
-                             int64_t c_m, void *scratch)
+void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const void *a, const void *b, const void *start,
+                             void *c, int64_t c_m, void *scratch)
 {
-    int64_t size = sizeof(T), k = d->k < QB_GEMM_DEPTH ? d->k : QB_GEMM_DEPTH;
+    int64_t size = sizeof(T), panel_bytes = VECTOR_BYTES * TILE_VECTORS;
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
-    s.packed_a = s.packed_b + k * QB_GEMM_PANEL_BYTES / size;
-    s.packs_a = qb_gemm_packs_left(d, size);
-    s.packs_b = d->b_n != 1 || d->n < LANES || (d->b_k * k * size > QB_GEMM_BLOCK_BYTES && d->m >= 4 * QB_GEMM_ROWS);
+    s.packed_a = s.packed_b + depth * panel_bytes / size;
+    s.packs_a = qb_gemm_packs_left(d, size, panel_bytes);
+    s.packs_b =
+        d->b_n != 1 || d->n < LANES || (d->b_k * depth * size > QB_GEMM_DIRECT_BYTES && d->m >= QB_GEMM_ROWS_DIRECT);
     int64_t blocks = s.packs_a ? (d->m + QB_GEMM_HEIGHT - 1) / QB_GEMM_HEIGHT : 1;
     int64_t tiles = (d->m + QB_GEMM_ROWS - 1) / QB_GEMM_ROWS, height = (tiles + blocks - 1) / blocks * QB_GEMM_ROWS;
-    for (int64_t p = 0; p < d->k; p += k) {
-        s.k = k < d->k - p ? k : d->k - p;
+    for (int64_t p = 0; p < d->k; p += depth) {
         const T *addend = p > 0 ? c : start;
+        s.k = depth < d->k - p ? depth : d->k - p;
         s.b = (const T *)b + p * d->b_k;
         for (int64_t i = 0; i < d->m; i += height) {
             s.rows = height < d->m - i ? height : d->m - i;
@@ -281,5 +292,5 @@ void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const voi
 #undef TILE_NAME
 #undef TILE
 #undef NARROW_TILE
-#undef LISTED_TILE
-#undef EACH_ROWS
+#undef TILES
+#undef TILE_NAMES

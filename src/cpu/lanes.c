@@ -199,8 +199,8 @@ FOR_ANY(SELECT_KERNEL, )
 
 /* ---- Reductions */
 
-/* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1. The eight
- * stand in as few registers as hold them, written with the compiler's vector types: combining by a comparison is beyond
+/* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1; so that
+ * extremes need not wait for one another, they have 32 partial results. These stand in as few registers as hold them, written with the compiler's vector types: combining by a comparison is beyond
  * its loop vectorizer. */
 #if defined(__AVX512F__)
 #define REGISTER_BYTES 64
@@ -210,35 +210,34 @@ FOR_ANY(SELECT_KERNEL, )
 #define REGISTER_BYTES 16
 #endif
 
-#define PARTIALS           8
-#define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < REGISTER_BYTES ? sizeof(type) * PARTIALS : REGISTER_BYTES)
+#define VECTOR_BYTES(type) (sizeof(type) * 8 < REGISTER_BYTES ? sizeof(type) * 8 : REGISTER_BYTES)
 
-#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, combine)                                                \
+#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, combine, partials)                                      \
     static void reduce_##name##_##dtype(size_t n, void *out, const void *in_a)                                         \
     {                                                                                                                  \
         typedef type T;                                                                                                \
         typedef T V __attribute__((vector_size(VECTOR_BYTES(T))));                                                     \
         typedef __attribute__((unused)) unsigned_type U;                                                               \
         typedef __attribute__((unused)) U M __attribute__((vector_size(VECTOR_BYTES(T))));                             \
-        enum { WIDTH = sizeof(V) / sizeof(T), COUNT = PARTIALS / WIDTH };                                              \
+        enum { WIDTH = sizeof(V) / sizeof(T), COUNT = partials / WIDTH };                                              \
         const T *a = in_a;                                                                                             \
         V p[COUNT];                                                                                                    \
-        T partial[PARTIALS];                                                                                           \
+        T partial[partials];                                                                                           \
         for (size_t j = 0; j < COUNT; j++)                                                                             \
             p[j] = (T)(start) - (V){0};                                                                                \
         size_t i = 0;                                                                                                  \
-        for (; i + PARTIALS <= n; i += PARTIALS) {                                                                     \
+        for (; i + partials <= n; i += partials) {                                                                     \
             for (size_t j = 0; j < COUNT; j++) {                                                                       \
                 V x;                                                                                                   \
                 memcpy(&x, a + i + j * WIDTH, sizeof x);                                                               \
                 p[j] = VECTOR_##combine(p[j], x);                                                                      \
             }                                                                                                          \
         }                                                                                                              \
-        for (size_t j = 0; j < PARTIALS; j++)                                                                          \
+        for (size_t j = 0; j < partials; j++)                                                                          \
             partial[j] = p[j / WIDTH][j % WIDTH];                                                                      \
         for (size_t j = 0; i < n; i++, j++)                                                                            \
             partial[j] = (T)SCALAR_##combine(partial[j], a[i]);                                                        \
-        for (size_t width = PARTIALS / 2; width > 0; width /= 2)                                                       \
+        for (size_t width = partials / 2; width > 0; width /= 2)                                                       \
             for (size_t j = 0; j < width; j++)                                                                         \
                 partial[j] = (T)SCALAR_##combine(partial[j], partial[j + width]);                                      \
         *(T *)out = partial[0];                                                                                        \
@@ -266,16 +265,16 @@ FOR_ANY(SELECT_KERNEL, )
 #define LOWEST  ((T)-1 < (T)1 ? (U)1 << (8 * sizeof(T) - 1) : (U)0) /* of the integers of type T */
 #define HIGHEST (~(LOWEST))
 
-FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM) /* -0 + x is x, for x = -0, too */
-FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT)
-FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, LARGER_OR_NAN)
-FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, SMALLER_OR_NAN)
-FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM)
-FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT)
-FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER)
-FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER)
-FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER)
-FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER)
+FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM, 8) /* -0 + x is x, for x = -0, too */
+FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT, 8)
+FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, LARGER_OR_NAN, 32)
+FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, SMALLER_OR_NAN, 32)
+FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM, 8)
+FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT, 8)
+FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER, 32)
+FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER, 32)
+FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER, 32)
+FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, 32)
 
 /* Norms: squares are summed up in double precision, in 32 partial results, enough of them that sums need not wait for
  * one another. */

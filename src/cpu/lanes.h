@@ -32,7 +32,7 @@ typedef enum qb_lane {
 typedef void (*qb_lane_kernel)(size_t n, void *result, const void *a, const void *b, const void *c);
 
 /* Reductions of one block: combine n lanes into one value, in a fixed tree that does not depend on the instruction set:
- * eight strided partial results (lane i goes to partial i mod 8; of a norm 32), combined pairwise. */
+ * eight strided partial results (lane i goes to partial i mod 8; of extremes and norms 32), combined pairwise. */
 typedef enum qb_reduction {
     QB_REDUCE_sum,
     QB_REDUCE_prod,

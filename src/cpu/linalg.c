@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "cpu/cpu.h"
+#include "cpu/matrices.h"
 #include "cpu/small.h"
 #include "ops/build.h"
 
@@ -54,58 +55,6 @@ static void trsm(qb_dtype d, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO tria
         STRSM(order, side, triangle, t, diagonal, (int)m, (int)n, 1.0f, a, (int)lda, b, (int)ldb);
 }
 
-/* ---- Batches and chunks */
-
-/* Enough to keep a core busy for some tens of microseconds. */
-enum { CHUNK_FLOPS = 200000, LANES = 16, MANY_COLUMNS = 16 };
-
-typedef void (*range_work)(const void *data, int64_t first, int64_t limit);
-
-typedef struct ranges {
-    range_work work;
-    const void *data;
-    int64_t count, size;
-} ranges;
-
-static void run_range(void *data, int64_t chunk, int worker)
-{
-    (void)worker;
-    const ranges *r = data;
-    int64_t first = chunk * r->size, limit = r->count - first < r->size ? r->count : first + r->size;
-    r->work(r->data, first, limit);
-}
-
-/* work on 0 .. count-1 in chunks of a multiple of `multiple`, each of about CHUNK_FLOPS or more. */
-static void in_chunks(int64_t count, double flops_each, int64_t multiple, range_work work, const void *data)
-{
-    double wanted = ceil(CHUNK_FLOPS / (flops_each + 1) / (double)multiple);
-    int64_t size = wanted < (double)count ? (int64_t)wanted * multiple : count;
-    ranges r = {work, data, count, size < 1 ? 1 : size};
-    qb_parallel((count + r.size - 1) / r.size, run_range, &r);
-}
-
-static int64_t batch_of(const qb_type *type)
-{
-    int64_t count = 1;
-    for (int i = 0; i < type->rank - 2; i++)
-        count *= type->shape[i];
-    return count;
-}
-
-static void *element(const void *array, qb_dtype dtype, int64_t place)
-{
-    return (char *)(uintptr_t)array + place * (int64_t)qb_dtype_size(dtype);
-}
-
-static void fill_with_nan(qb_dtype dtype, void *array, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        if (dtype == QB_FLOAT64)
-            ((double *)array)[i] = NAN;
-        else
-            ((float *)array)[i] = NAN;
-}
-
 static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
 {
     bool found = false;
@@ -118,7 +67,7 @@ static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
 
 /* Rows of a block: a diagonal block is factored by one core, so it has to be small beside the rest, and large enough for
  * BLAS. Matrices of up to two are left to LAPACK. */
-enum { BLOCK = 64, TILE = 8 };
+enum { BLOCK = 64, LANES = 16, MANY_COLUMNS = 16 };
 
 typedef struct cholesky {
     qb_dtype dtype;
@@ -128,37 +77,17 @@ typedef struct cholesky {
     int64_t first, width; /* the block of columns at hand */
 } cholesky;
 
-/* Rows of tiles: the lower triangle of (a + a^T) / 2, and zeros above it. */
-#define TAKE_SYMMETRIC(T)                                                                                              \
-    static void take_symmetric_##T(const T *a, T *l, int64_t n, int64_t first, int64_t limit)                          \
-    {                                                                                                                  \
-        for (int64_t rows = first; rows < limit; rows += TILE)                                                         \
-            for (int64_t columns = 0; columns < limit && columns <= rows; columns += TILE)                             \
-                for (int64_t i = rows; i < limit && i < rows + TILE; i++)                                              \
-                    for (int64_t j = columns; j <= i && j < columns + TILE; j++) {                                     \
-                        T x = a[i * n + j], y = a[j * n + i];                                                          \
-                        l[i * n + j] = x == y ? x : (T)0.5 * x + (T)0.5 * y;                                           \
-                    }                                                                                                  \
-        for (int64_t i = first; i < limit; i++)                                                                        \
-            memset(l + i * n + i + 1, 0, (size_t)(n - i - 1) * sizeof *l);                                             \
-    }
-TAKE_SYMMETRIC(double)
-TAKE_SYMMETRIC(float)
-
 static void take_symmetric(const void *data, int64_t first, int64_t limit)
 {
     const cholesky *c = data;
-    if (c->dtype == QB_FLOAT64)
-        take_symmetric_double((const double *)(const void *)c->a, (double *)(void *)c->l, c->n, first, limit);
-    else
-        take_symmetric_float((const float *)(const void *)c->a, (float *)(void *)c->l, c->n, first, limit);
+    qb_take_symmetric(c->dtype, c->n, first, limit, c->a, c->l);
 }
 
 /* Our rows are LAPACK's columns, our lower triangle its upper one. */
 static bool factor_diagonal_block(const cholesky *c)
 {
     int width = (int)c->width, leading = (int)c->n, info = 0;
-    void *block = element(c->l, c->dtype, c->first * (c->n + 1));
+    void *block = qb_element(c->l, c->dtype, c->first * (c->n + 1));
     if (c->dtype == QB_FLOAT64)
         DPOTRF("U", &width, block, &leading, &info);
     else
@@ -172,7 +101,8 @@ static void solve_below(const void *data, int64_t first, int64_t limit)
     const cholesky *c = data;
     int64_t row = c->first + c->width + first;
     trsm(c->dtype, CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, limit - first, c->width,
-         element(c->l, c->dtype, c->first * (c->n + 1)), c->n, element(c->l, c->dtype, row * c->n + c->first), c->n);
+         qb_element(c->l, c->dtype, c->first * (c->n + 1)), c->n, qb_element(c->l, c->dtype, row * c->n + c->first),
+         c->n);
 }
 
 /* Rows of what remains, less the products of the columns at hand: left of the diagonal, and around it. The longest rows
@@ -181,10 +111,10 @@ static void update_below(const void *data, int64_t first, int64_t limit)
 {
     const cholesky *c = data;
     int64_t n = c->n, start = c->first + c->width, rows = limit - first, row = n - limit;
-    void *left = element(c->l, c->dtype, row * n + c->first);
+    void *left = qb_element(c->l, c->dtype, row * n + c->first);
     gemm(c->dtype, CblasRowMajor, CblasTrans, rows, row - start, c->width, left, n,
-         element(c->l, c->dtype, start * n + c->first), n, element(c->l, c->dtype, row * n + start), n);
-    void *diagonal = element(c->l, c->dtype, row * (n + 1));
+         qb_element(c->l, c->dtype, start * n + c->first), n, qb_element(c->l, c->dtype, row * n + start), n);
+    void *diagonal = qb_element(c->l, c->dtype, row * (n + 1));
     if (c->dtype == QB_FLOAT64)
         DSYRK(CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1.0, left, (int)n, 1.0, diagonal,
               (int)n);
@@ -197,18 +127,18 @@ static void update_below(const void *data, int64_t first, int64_t limit)
 static void factor_symmetric(cholesky c)
 {
     int64_t block = c.n <= 2 * BLOCK ? c.n : BLOCK;
-    in_chunks(c.n, (double)c.n, BLOCK, take_symmetric, &c);
+    qb_in_chunks(c.n, (double)c.n, BLOCK, take_symmetric, &c);
     for (c.first = 0; c.first < c.n; c.first += block) {
         c.width = c.n - c.first < block ? c.n - c.first : block;
         if (!factor_diagonal_block(&c)) {
-            fill_with_nan(c.dtype, c.l, c.n * c.n);
+            qb_fill_with_nan(c.dtype, c.l, c.n * c.n);
             return;
         }
         int64_t rest = c.n - c.first - c.width;
         if (rest == 0)
             return;
-        in_chunks(rest, (double)(c.width * c.width), BLOCK, solve_below, &c);
-        in_chunks(rest, (double)(c.width * rest), BLOCK, update_below, &c);
+        qb_in_chunks(rest, (double)(c.width * c.width), BLOCK, solve_below, &c);
+        qb_in_chunks(rest, (double)(c.width * rest), BLOCK, update_below, &c);
     }
 }
 
@@ -217,7 +147,7 @@ static void run_small_cholesky(const void *data, int64_t first, int64_t limit)
     const cholesky *all = data;
     int64_t place = first * all->n * all->n;
     qb_small_loops_of(all->dtype)
-        ->cholesky(all->n, limit - first, element(all->a, all->dtype, place), element(all->l, all->dtype, place));
+        ->cholesky(all->n, limit - first, qb_element(all->a, all->dtype, place), qb_element(all->l, all->dtype, place));
 }
 
 static void run_cholesky(const void *data, int64_t first, int64_t limit)
@@ -225,8 +155,8 @@ static void run_cholesky(const void *data, int64_t first, int64_t limit)
     const cholesky *all = data;
     for (int64_t i = first; i < limit; i++) {
         cholesky one = *all;
-        one.a = element(all->a, all->dtype, i * all->n * all->n);
-        one.l = element(all->l, all->dtype, i * all->n * all->n);
+        one.a = qb_element(all->a, all->dtype, i * all->n * all->n);
+        one.l = qb_element(all->l, all->dtype, i * all->n * all->n);
         factor_symmetric(one);
     }
 }
@@ -234,16 +164,16 @@ static void run_cholesky(const void *data, int64_t first, int64_t limit)
 QB_LINALG_KERNEL(qb_cholesky_run)
 {
     (void)attribute, (void)operand_count, (void)operand_type;
-    int64_t n = result_type->shape[result_type->rank - 1], count = batch_of(result_type);
+    int64_t n = result_type->shape[result_type->rank - 1], count = qb_batch_of(result_type);
     cholesky c = {.dtype = result_type->dtype, .n = n, .a = operand[0], .l = result[0]};
     if (n == 0 || n > INT_MAX || count == 0)
         return;
     if (n <= QB_SMALL) {
-        in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
+        qb_in_chunks(count, (double)(n * n * n), LANES, run_small_cholesky, &c);
         return;
     }
     qb_blas_use_one_thread();
-    in_chunks(count, (double)n * (double)n * (double)n / 3, 1, run_cholesky, &c);
+    qb_in_chunks(count, (double)n * (double)n * (double)n / 3, 1, run_cholesky, &c);
 }
 
 /* ---- Triangular equations */
@@ -275,10 +205,10 @@ static void solve_triangle(const equation *e, unsigned form, int64_t first, int6
     CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
     if (right)
         trsm(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, e->n, e->a, e->n,
-             element(e->x, e->dtype, first * e->n), e->n);
+             qb_element(e->x, e->dtype, first * e->n), e->n);
     else
         trsm(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, e->n, limit - first, e->a, e->n,
-             element(e->x, e->dtype, first), e->m);
+             qb_element(e->x, e->dtype, first), e->m);
 }
 
 static void solve_triangle_range(const void *data, int64_t first, int64_t limit)
@@ -290,7 +220,7 @@ static void solve_triangle_range(const void *data, int64_t first, int64_t limit)
 /* The equations of a batch, one after the other; each in chunks of its right-hand side. */
 typedef struct equations {
     equation first;
-    range_work work;
+    qb_range_work work;
     const char *b;
     int64_t pivot_count;
     double flops; /* for each column */
@@ -304,15 +234,15 @@ static void run_equations(const void *data, int64_t first, int64_t limit)
     qb_dtype dtype = all->first.dtype;
     for (int64_t i = first; i < limit; i++) {
         equation e = all->first;
-        e.a = element(e.a, dtype, i * n * n);
-        e.x = element(e.x, dtype, i * n * m);
+        e.a = qb_element(e.a, dtype, i * n * n);
+        e.x = qb_element(e.x, dtype, i * n * m);
         e.pivots = e.pivots ? e.pivots + i * n : NULL;
         if (all->may_be_singular && has_zero_on_diagonal(dtype, e.a, n)) {
-            fill_with_nan(dtype, e.x, n * m);
+            qb_fill_with_nan(dtype, e.x, n * m);
             continue;
         }
-        memcpy(e.x, element(all->b, dtype, i * n * m), (size_t)(n * m) * qb_dtype_size(dtype));
-        in_chunks(m, all->flops, BLOCK, all->work, &e);
+        memcpy(e.x, qb_element(all->b, dtype, i * n * m), (size_t)(n * m) * qb_dtype_size(dtype));
+        qb_in_chunks(m, all->flops, BLOCK, all->work, &e);
     }
 }
 
@@ -321,8 +251,9 @@ static void run_small_triangular(const void *data, int64_t first, int64_t limit)
     const equations *all = data;
     const equation *e = &all->first;
     int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
-    qb_small_loops_of(e->dtype)->triangular_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
-                                                  element(all->b, e->dtype, side), element(e->x, e->dtype, side));
+    qb_small_loops_of(e->dtype)->triangular_solve(e->form, e->n, e->m, limit - first,
+                                                  qb_element(e->a, e->dtype, matrix),
+                                                  qb_element(all->b, e->dtype, side), qb_element(e->x, e->dtype, side));
 }
 
 static void run_small_lu_solve(const void *data, int64_t first, int64_t limit)
@@ -330,19 +261,19 @@ static void run_small_lu_solve(const void *data, int64_t first, int64_t limit)
     const equations *all = data;
     const equation *e = &all->first;
     int64_t matrix = first * e->n * e->n, side = first * e->n * e->m;
-    qb_small_loops_of(e->dtype)->lu_solve(e->form, e->n, e->m, limit - first, element(e->a, e->dtype, matrix),
-                                          e->pivots + first * e->n, element(all->b, e->dtype, side),
-                                          element(e->x, e->dtype, side));
+    qb_small_loops_of(e->dtype)->lu_solve(e->form, e->n, e->m, limit - first, qb_element(e->a, e->dtype, matrix),
+                                          e->pivots + first * e->n, qb_element(all->b, e->dtype, side),
+                                          qb_element(e->x, e->dtype, side));
 }
 
 /* Small matrices by loops of our own, but for many right-hand sides of few matrices, which BLAS does better. */
-static void solve_equations(const equations *all, int64_t count, range_work small)
+static void solve_equations(const equations *all, int64_t count, qb_range_work small)
 {
     const equation *e = &all->first;
     if (e->n <= QB_SMALL && (e->m <= MANY_COLUMNS || count >= LANES))
-        in_chunks(count, (all->flops + 4 * (double)e->n) * (double)e->m, LANES, small, all);
+        qb_in_chunks(count, (all->flops + 4 * (double)e->n) * (double)e->m, LANES, small, all);
     else
-        in_chunks(count, all->flops * (double)e->m, 1, run_equations, all);
+        qb_in_chunks(count, all->flops * (double)e->m, 1, run_equations, all);
 }
 
 static bool begin_equations(equations *all, const qb_type *result_type, bool right)
@@ -353,7 +284,7 @@ static bool begin_equations(equations *all, const qb_type *result_type, bool rig
     all->first.m = result_type->shape[right ? rank - 2 : rank - 1];
     qb_blas_use_one_thread();
     return all->first.n > 0 && all->first.m > 0 && all->first.n <= INT_MAX && all->first.m <= INT_MAX &&
-           batch_of(result_type) > 0;
+           qb_batch_of(result_type) > 0;
 }
 
 QB_LINALG_KERNEL(qb_triangular_solve_run)
@@ -368,7 +299,7 @@ QB_LINALG_KERNEL(qb_triangular_solve_run)
     if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
         return;
     all.flops = (double)all.first.n * (double)all.first.n;
-    solve_equations(&all, batch_of(result_type), run_small_triangular);
+    solve_equations(&all, qb_batch_of(result_type), run_small_triangular);
 }
 
 /* ---- LU */
@@ -385,7 +316,7 @@ typedef struct lu {
 
 static void exchange_rows(const lu *f, int64_t column)
 {
-    void *c = element(f->factors, f->dtype, column * f->m);
+    void *c = qb_element(f->factors, f->dtype, column * f->m);
     for (int64_t i = f->first; i < f->first + f->width; i++) {
         int64_t other = f->pivots[i];
         if (f->dtype == QB_FLOAT64) {
@@ -406,7 +337,7 @@ static void factor_panel(const lu *f)
 {
     int rows = (int)(f->m - f->first), columns = (int)f->width, leading = (int)f->m, info = 0;
     int64_t count = rows < columns ? rows : columns;
-    void *panel = element(f->factors, f->dtype, f->first * (f->m + 1));
+    void *panel = qb_element(f->factors, f->dtype, f->first * (f->m + 1));
     int *narrow = (int *)(void *)(f->pivots + f->first);
     if (f->dtype == QB_FLOAT64)
         DGETRF(&rows, &columns, panel, &leading, narrow, &info);
@@ -434,13 +365,13 @@ static void update_behind(const void *data, int64_t first, int64_t limit)
     int64_t start = f->first + f->width, column = start + first;
     for (int64_t j = column; j < start + limit; j++)
         exchange_rows(f, j);
-    void *panel = element(f->factors, f->dtype, f->first * (f->m + 1));
-    void *upper = element(f->factors, f->dtype, column * f->m + f->first);
+    void *panel = qb_element(f->factors, f->dtype, f->first * (f->m + 1));
+    void *upper = qb_element(f->factors, f->dtype, column * f->m + f->first);
     trsm(f->dtype, CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, f->width, limit - first, panel, f->m,
          upper, f->m);
     if (f->m > start)
         gemm(f->dtype, CblasColMajor, CblasNoTrans, f->m - start, limit - first, f->width,
-             element(panel, f->dtype, f->width), f->m, upper, f->m, element(upper, f->dtype, f->width), f->m);
+             qb_element(panel, f->dtype, f->width), f->m, upper, f->m, qb_element(upper, f->dtype, f->width), f->m);
 }
 
 static void set_parity(const lu *f)
@@ -463,9 +394,9 @@ static void factor_general(lu f)
         factor_panel(&f);
         int64_t behind = f.n - f.first - f.width, rows = f.m - f.first;
         if (f.first > 0)
-            in_chunks(f.first, (double)f.width, BLOCK, exchange_before, &f);
+            qb_in_chunks(f.first, (double)f.width, BLOCK, exchange_before, &f);
         if (behind > 0)
-            in_chunks(behind, 2 * (double)f.width * (double)rows, 16, update_behind, &f);
+            qb_in_chunks(behind, 2 * (double)f.width * (double)rows, 16, update_behind, &f);
     }
     set_parity(&f);
 }
@@ -475,10 +406,10 @@ static void run_lu(const void *data, int64_t first, int64_t limit)
     const lu *all = data;
     for (int64_t i = first; i < limit; i++) {
         lu one = *all;
-        one.a = element(all->a, all->dtype, i * all->m * all->n);
-        one.factors = element(all->factors, all->dtype, i * all->m * all->n);
+        one.a = qb_element(all->a, all->dtype, i * all->m * all->n);
+        one.factors = qb_element(all->factors, all->dtype, i * all->m * all->n);
         one.pivots = all->pivots + i * all->k;
-        one.parity = element(all->parity, all->dtype, i);
+        one.parity = qb_element(all->parity, all->dtype, i);
         factor_general(one);
     }
 }
@@ -487,9 +418,9 @@ static void run_small_lu(const void *data, int64_t first, int64_t limit)
 {
     const lu *f = data;
     int64_t place = first * f->n * f->n;
-    qb_small_loops_of(f->dtype)->lu(f->n, limit - first, element(f->a, f->dtype, place),
-                                    element(f->factors, f->dtype, place), f->pivots + first * f->n,
-                                    element(f->parity, f->dtype, first));
+    qb_small_loops_of(f->dtype)->lu(f->n, limit - first, qb_element(f->a, f->dtype, place),
+                                    qb_element(f->factors, f->dtype, place), f->pivots + first * f->n,
+                                    qb_element(f->parity, f->dtype, first));
 }
 
 QB_LINALG_KERNEL(qb_lu_run)
@@ -508,11 +439,11 @@ QB_LINALG_KERNEL(qb_lu_run)
     if (m > INT_MAX || n > INT_MAX)
         return;
     if (m == n && n <= QB_SMALL) {
-        in_chunks(batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
+        qb_in_chunks(qb_batch_of(type), (double)(n * n * n), LANES, run_small_lu, &f);
         return;
     }
     qb_blas_use_one_thread();
-    in_chunks(batch_of(type), 2 * (double)m * (double)n * (double)f.k / 3, 1, run_lu, &f);
+    qb_in_chunks(qb_batch_of(type), 2 * (double)m * (double)n * (double)f.k / 3, 1, run_lu, &f);
 }
 
 QB_LINALG_KERNEL(qb_permutation_run)
@@ -593,18 +524,10 @@ QB_LINALG_KERNEL(qb_lu_solve_run)
     if (!begin_equations(&all, result_type, form & QB_SOLVE_RIGHT))
         return;
     all.flops = 2 * (double)all.first.n * (double)all.first.n;
-    solve_equations(&all, batch_of(result_type), run_small_lu_solve);
+    solve_equations(&all, qb_batch_of(result_type), run_small_lu_solve);
 }
 
 /* ---- Determinants */
-
-static bool is_finite(qb_dtype dtype, const void *a, int64_t count)
-{
-    double sum = 0; /* of zeros, unless an element is infinite or NaN */
-    for (int64_t i = 0; i < count; i++)
-        sum += 0 * (dtype == QB_FLOAT64 ? ((const double *)a)[i] : (double)((const float *)a)[i]);
-    return sum == 0;
-}
 
 /* Sign, logarithm and value of parity times the diagonal, whose mantissas and exponents are multiplied up apart, so that nothing
  * overflows on the way. */
@@ -614,7 +537,7 @@ static void multiply_diagonal(qb_dtype dtype, const void *factors, int64_t n, do
     int64_t exponent = 0;
     for (int64_t i = 0; i < n; i++) {
         int part;
-        mantissa = frexp(mantissa * qb_dtype_load(dtype, element(factors, dtype, i * (n + 1))), &part);
+        mantissa = frexp(mantissa * qb_dtype_load(dtype, qb_element(factors, dtype, i * (n + 1))), &part);
         exponent += part;
     }
     int clamped = exponent > 100000 ? 100000 : exponent < -100000 ? -100000 : (int)exponent;
@@ -635,11 +558,11 @@ static void run_determinants(const void *data, int64_t first, int64_t limit)
     const determinants *d = data;
     int64_t size = d->n * d->n;
     for (int64_t i = first; i < limit; i++) {
-        double values[3] = {NAN, NAN, NAN}, parity = qb_dtype_load(d->dtype, element(d->parity, d->dtype, i));
-        if (is_finite(d->dtype, element(d->a, d->dtype, i * size), size))
-            multiply_diagonal(d->dtype, element(d->factors, d->dtype, i * size), d->n, parity, values);
+        double values[3] = {NAN, NAN, NAN}, parity = qb_dtype_load(d->dtype, qb_element(d->parity, d->dtype, i));
+        if (qb_all_finite(d->dtype, qb_element(d->a, d->dtype, i * size), size))
+            multiply_diagonal(d->dtype, qb_element(d->factors, d->dtype, i * size), d->n, parity, values);
         for (int k = 0; k < 3; k++)
-            qb_dtype_store(d->dtype, values[k], element(d->result[k], d->dtype, i));
+            qb_dtype_store(d->dtype, values[k], qb_element(d->result[k], d->dtype, i));
     }
 }
 
@@ -653,5 +576,5 @@ QB_LINALG_KERNEL(qb_determinant_run)
                       .factors = operand[1],
                       .parity = operand[3],
                       .result = result};
-    in_chunks(batch_of(type), (double)d.n * (double)(d.n + 20), 1, run_determinants, &d);
+    qb_in_chunks(qb_batch_of(type), (double)d.n * (double)(d.n + 20), 1, run_determinants, &d);
 }

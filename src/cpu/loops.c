@@ -269,4 +269,5 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
                    {[QB_FLOAT64] = recurrence_double_STRONG, [QB_FLOAT32] = recurrence_float_STRONG}},
     .gemm = {[QB_FLOAT64] = QB_GEMM_NAME(double, QB_ISA), [QB_FLOAT32] = QB_GEMM_NAME(float, QB_ISA)},
     .vector_bytes = QB_GEMM_VECTOR_BYTES,
+    .panel_bytes = QB_GEMM_VECTOR_BYTES * QB_GEMM_TILE_VECTORS,
 };

@@ -21,9 +21,9 @@ typedef struct qb_product_shape {
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
 /* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which is laid out
- * as c and may be c (NULL: zeros). `scratch`: qb_gemm_scratch bytes. */
-typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
-                        int64_t c_m, void *scratch);
+ * as c and may be c (NULL: zeros). `depth`: qb_gemm_depth of the whole product; `scratch`: qb_gemm_scratch bytes. */
+typedef void (*qb_gemm)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b, const void *start,
+                        void *c, int64_t c_m, void *scratch);
 
 /* A running sum is the number sum - cost. */
 typedef struct qb_running {
@@ -44,11 +44,11 @@ typedef void (*qb_recurrence_loop)(const void *terms, const void *factors, void 
 
 typedef struct qb_loop_table {
     const char *instruction_set;
-    qb_copy_loop copy_1, copy_4, copy_8;                        /* by bytes of an element */
-    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT];         /* bool: max and min only; norm: floating */
-    qb_product_loop product[QB_DTYPE_COUNT];                    /* not bool */
-    qb_gemm gemm[QB_DTYPE_COUNT];                               /* floating point */
-    int64_t vector_bytes;                                       /* of gemm */
+    qb_copy_loop copy_1, copy_4, copy_8;                /* by bytes of an element */
+    qb_fold_loop fold[QB_REDUCE_COUNT][QB_DTYPE_COUNT]; /* bool: max and min only; norm: floating */
+    qb_product_loop product[QB_DTYPE_COUNT];            /* not bool */
+    qb_gemm gemm[QB_DTYPE_COUNT];                       /* floating point */
+    int64_t vector_bytes, panel_bytes;                  /* of gemm: of a vector, of a row of b that a tile reads */
     qb_running (*running_together)(qb_running a, qb_running b); /* their sum */
     qb_running_sum running_sum[QB_DTYPE_COUNT];                 /* these three: floating */
     qb_running_total running_total[QB_DTYPE_COUNT];

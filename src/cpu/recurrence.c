@@ -10,7 +10,7 @@
 enum {
     CHUNK = 1 << 14, /* elements that are worth a thread's while */
     WIDE_STRIP = 128,
-    PIECE = 1 << 13,
+    PIECE = 8 * 8 * 129, /* not a power of two: running.h reads eight parts of it side by side */
     LONG_ROW = 4 * PIECE,
     MOST_PIECES = 128
 };

@@ -7,6 +7,9 @@
 
 #include "cpu/loops.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 enum { RENORMALIZED_EVERY = 128, TOTAL_LANES = 16 };
 
 /* What adding x to `sum` gives, s, and what its rounding added, e (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum
@@ -40,10 +43,174 @@ static void careful_rows(const double *b, double *t, int64_t n, int64_t step, qb
     }
 }
 
+/* ---- Totals */
+
+#if defined(__AVX512F__)
+enum { WIDTH = 8 };
+#elif defined(__AVX2__)
+enum { WIDTH = 4 };
+#else
+enum { WIDTH = 2 };
+#endif
+typedef double parts __attribute__((vector_size(WIDTH * sizeof(double))));
+
+/* The sum of n neighbouring terms, each in the lane of its number, and the lanes pairwise. */
+#define RUNNING_TOTAL(T, ADD)                                                                                          \
+    static qb_running running_total_##T(const void *terms, int64_t n)                                                  \
+    {                                                                                                                  \
+        typedef T terms_of_parts __attribute__((vector_size(WIDTH * sizeof(T))));                                      \
+        const T *b = terms;                                                                                            \
+        parts sum[TOTAL_LANES / WIDTH], cost[TOTAL_LANES / WIDTH];                                                     \
+        for (int i = 0; i < TOTAL_LANES / WIDTH; i++) {                                                                \
+            cost[i] = (parts){0};                                                                                      \
+            sum[i] = -0.0 - cost[i];                                                                                   \
+        }                                                                                                              \
+        int64_t k = 0;                                                                                                 \
+        for (; k + TOTAL_LANES <= n; k += TOTAL_LANES, b += TOTAL_LANES)                                               \
+            for (int i = 0; i < TOTAL_LANES / WIDTH; i++) {                                                            \
+                terms_of_parts x;                                                                                      \
+                memcpy(&x, b + i * WIDTH, sizeof x);                                                                   \
+                ADD(parts, sum[i], cost[i], __builtin_convertvector(x, parts));                                        \
+            }                                                                                                          \
+        qb_running lane[TOTAL_LANES];                                                                                  \
+        for (int i = 0; i < TOTAL_LANES; i++)                                                                          \
+            lane[i] = (qb_running){sum[i / WIDTH][i % WIDTH], cost[i / WIDTH][i % WIDTH]};                             \
+        for (int i = 0; k < n; k++, i++)                                                                               \
+            ADD(double, lane[i].sum, lane[i].cost, (double)b[i]);                                                      \
+        for (int width = TOTAL_LANES / 2; width > 0; width /= 2)                                                       \
+            for (int i = 0; i < width; i++)                                                                            \
+                lane[i] = running_together(lane[i], lane[i + width]);                                                  \
+        return lane[0];                                                                                                \
+    }
+#define ADD_EXACTLY(type, total, cost, x)                                                                              \
+    do {                                                                                                               \
+        type term = (x), s = (total) + term, z = s - (total), e = ((total) - (s - z)) + (term - z);                    \
+        (cost) -= e;                                                                                                   \
+        (total) = s;                                                                                                   \
+    } while (0)
+#define ADD_SIMPLY(type, total, cost, x) ((total) += (x))
+RUNNING_TOTAL(double, ADD_EXACTLY)
+RUNNING_TOTAL(float, ADD_SIMPLY)
+
+/* ---- A row in eight parts, an element of each at a time */
+
+enum { PARTS = 8, LEAST_IN_PARTS = 1024, WIDTH_OF_ALL = 8 /* the same cut for each instruction set */ };
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int64_t places __attribute__((vector_size(WIDTH * sizeof(double))));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
+#endif
+
+/* Halves (quarters, ...) that lie across the diagonal change places. */
+#define EXCHANGE(distance, LOW, HIGH)                                                                                  \
+    for (int i = 0; i < WIDTH; i++)                                                                                    \
+        if (!(i & (distance))) {                                                                                       \
+            parts a = x[i], b = x[i + (distance)];                                                                     \
+            x[i] = SHUFFLE(a, b, LOW);                                                                                 \
+            x[i + (distance)] = SHUFFLE(a, b, HIGH);                                                                   \
+        }
+
+static inline __attribute__((always_inline)) void transpose_parts(parts *x)
+{
+#if defined(__AVX512F__)
+#define LOW_4  0, 1, 2, 3, 8, 9, 10, 11
+#define HIGH_4 4, 5, 6, 7, 12, 13, 14, 15
+#define LOW_2  0, 1, 8, 9, 4, 5, 12, 13
+#define HIGH_2 2, 3, 10, 11, 6, 7, 14, 15
+#define LOW_1  0, 8, 2, 10, 4, 12, 6, 14
+#define HIGH_1 1, 9, 3, 11, 5, 13, 7, 15
+    EXCHANGE(4, LOW_4, HIGH_4)
+    EXCHANGE(2, LOW_2, HIGH_2)
+    EXCHANGE(1, LOW_1, HIGH_1)
+#elif defined(__AVX2__)
+#define LOW_2  0, 1, 4, 5
+#define HIGH_2 2, 3, 6, 7
+#define LOW_1  0, 4, 2, 6
+#define HIGH_1 1, 5, 3, 7
+    EXCHANGE(2, LOW_2, HIGH_2)
+    EXCHANGE(1, LOW_1, HIGH_1)
+#else
+#define LOW_1  0, 2
+#define HIGH_1 1, 3
+    EXCHANGE(1, LOW_1, HIGH_1)
+#endif
+}
+
+/* WIDTH parts of m terms, m a multiple of WIDTH, the first at b (its lowest address) and the others `distance` on. */
+static inline __attribute__((always_inline)) bool run_parts(const double *b, double *t, int64_t m, int64_t distance,
+                                                            bool backwards, qb_running *carry)
+{
+    parts sum, cost;
+    for (int i = 0; i < WIDTH; i++) {
+        sum[i] = carry[i].sum;
+        cost[i] = carry[i].cost;
+    }
+    for (int64_t k = 0; k < m; k += WIDTH) {
+        int64_t at = backwards ? m - WIDTH - k : k;
+        parts x[WIDTH];
+        for (int i = 0; i < WIDTH; i++)
+            memcpy(&x[i], b + i * distance + at, sizeof *x);
+        transpose_parts(x);
+        for (int j = 0; j < WIDTH; j++) {
+            parts *term = &x[backwards ? WIDTH - 1 - j : j];
+            parts s = sum + *term, z = s - sum, e = (sum - (s - z)) + (*term - z);
+            cost -= e;
+            sum = s;
+            *term = s - cost;
+        }
+        transpose_parts(x);
+        for (int i = 0; i < WIDTH; i++)
+            memcpy(t + i * distance + at, &x[i], sizeof *x);
+        if ((k + WIDTH) % RENORMALIZED_EVERY == 0) {
+            parts s = sum - cost;
+            cost = cost - (sum - s);
+            sum = s;
+        }
+    }
+    double bad = 0;
+    for (int i = 0; i < WIDTH; i++) {
+        bad += (sum[i] - sum[i]) + (cost[i] - cost[i]);
+        carry[i] = (qb_running){sum[i], cost[i]};
+    }
+    return bad == 0;
+}
+
+/* The running sums of 8 m terms in order of memory (or, backwards, from its end); false where something is infinite or
+ * NaN: then what has been written is of no use. */
+static bool run_in_parts(const double *b, double *t, int64_t m, bool backwards, qb_running *carry)
+{
+    qb_running part[PARTS];
+    part[0] = *carry;
+    for (int i = 1; i < PARTS; i++) {
+        const double *before = b + (backwards ? PARTS - i : i - 1) * m;
+        part[i] = running_together(part[i - 1], running_total_double(before, m));
+        if ((part[i].sum - part[i].sum) + (part[i].cost - part[i].cost) != 0)
+            return false;
+    }
+    for (int i = 0; i < PARTS; i += WIDTH) {
+        int64_t lowest = (backwards ? PARTS - 1 - i : i) * m;
+        if (!(backwards ? run_parts(b + lowest, t + lowest, m, -m, true, part + i)
+                        : run_parts(b + lowest, t + lowest, m, m, false, part + i)))
+            return false;
+    }
+    *carry = renormalized(part[PARTS - 1].sum, part[PARTS - 1].cost);
+    return true;
+}
+
 static void running_sum_double(const void *terms, void *sums, int64_t n, int64_t step, qb_running *carry)
 {
     const double *b = terms;
     double *t = sums;
+    if ((step == 1 || step == -1) && n >= LEAST_IN_PARTS) {
+        int64_t m = n / PARTS / WIDTH_OF_ALL * WIDTH_OF_ALL, lowest = step < 0 ? 1 - PARTS * m : 0;
+        if (run_in_parts(b + lowest, t + lowest, m, step < 0, carry)) {
+            b += PARTS * m * step;
+            t += PARTS * m * step;
+            n -= PARTS * m;
+        }
+    }
     for (int64_t first = 0, count; first < n; first += count, b += count * step, t += count * step) {
         count = n - first < RENORMALIZED_EVERY ? n - first : RENORMALIZED_EVERY;
         double sum = carry->sum, cost = carry->cost;
@@ -70,35 +237,6 @@ static void running_sum_float(const void *terms, void *sums, int64_t n, int64_t 
         *t = (float)(sum += (double)*b);
     carry->sum = sum;
 }
-
-/* The sum of n neighbouring terms, each in the lane of its number, and the lanes together one by one. */
-#define RUNNING_TOTAL(T, ADD)                                                                                          \
-    static qb_running running_total_##T(const void *terms, int64_t n)                                                  \
-    {                                                                                                                  \
-        const T *b = terms;                                                                                            \
-        double sum[TOTAL_LANES], cost[TOTAL_LANES] = {0};                                                              \
-        for (int64_t i = 0; i < TOTAL_LANES; i++)                                                                      \
-            sum[i] = -0.0;                                                                                             \
-        int64_t k = 0;                                                                                                 \
-        for (; k + TOTAL_LANES <= n; k += TOTAL_LANES, b += TOTAL_LANES)                                               \
-            for (int64_t i = 0; i < TOTAL_LANES; i++)                                                                  \
-                ADD(sum[i], cost[i], (double)b[i]);                                                                    \
-        for (int64_t i = 0; k < n; k++, i++)                                                                           \
-            ADD(sum[i], cost[i], (double)b[i]);                                                                        \
-        qb_running total = {sum[0], cost[0]};                                                                          \
-        for (int64_t i = 1; i < TOTAL_LANES; i++)                                                                      \
-            total = running_together(total, (qb_running){sum[i], cost[i]});                                            \
-        return total;                                                                                                  \
-    }
-#define ADD_EXACTLY(sum, cost, x)                                                                                      \
-    do {                                                                                                               \
-        TWO_SUM(s, e, sum, x);                                                                                         \
-        (cost) -= e;                                                                                                   \
-        (sum) = s;                                                                                                     \
-    } while (0)
-#define ADD_SIMPLY(sum, cost, x) ((sum) += (x))
-RUNNING_TOTAL(double, ADD_EXACTLY)
-RUNNING_TOTAL(float, ADD_SIMPLY)
 
 /* Columns 0 .. count-1, count <= QB_STRIP. */
 static void running_strip_double(const void *terms, void *sums, int64_t n, int64_t step, int64_t count)

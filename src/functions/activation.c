@@ -104,7 +104,8 @@ qb_status qb_build_softmax(qb_call *call)
     if (over.extent == 0)
         return QB_OK;
     qb_value exponentials = qb_exp(g, qb_sub(g, x, qb_spread(g, &over, qb_shift_over(g, &over, x))));
-    call->result = qb_div(g, exponentials, qb_spread(g, &over, safe_sum(g, &over, exponentials)));
+    qb_value sum = safe_sum(g, &over, exponentials); /* at least 1: one quotient for each sum, not for each element */
+    call->result = qb_mul(g, exponentials, qb_spread(g, &over, qb_div(g, qb_splat_like(g, sum, 1), sum)));
     return QB_OK;
 }
 

@@ -99,7 +99,7 @@ typedef struct qb_call {
     const qb_attribute *parameter; /* one for each parameter that is not an operand, in the order of the signature */
     union {
         qb_value result;
-        qb_value results[QB_MAX_RESULTS]; /* of a function that gives several */
+        qb_value results[QB_MAX_RESULTS]; /* of a function that gives several; QB_NONE behind those that a call gives */
     };
     bool result_weak;
     qb_value failed; /* bool, of an entry for each matrix (element of a batch): no result; QB_NONE: cannot be. An eager

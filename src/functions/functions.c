@@ -158,7 +158,7 @@ qb_status qb_function_build(qb_call *call)
     if (status != QB_OK)
         return status;
     for (int i = 0; emitted == QB_OK && i < call->function->result_count; i++)
-        if (call->results[i] < 0)
+        if (call->results[i] == QB_FAILED || (i == 0 && call->result < 0))
             return qb_fail(QB_ERROR_INTERNAL, "%s: made no result %d", call->function->name, i);
     return emitted;
 }

@@ -307,3 +307,36 @@ qb_status qb_build_lu(qb_call *call)
     call->results[2] = qb_upper_part(g, upper, true);
     return QB_OK;
 }
+
+/* ---- Powers */
+
+static qb_value times(qb_graph *g, qb_value a, qb_value b, int rank)
+{
+    int64_t batch[QB_MAX_RANK], last = rank - 1, before = rank - 2;
+    for (int i = 0; i < rank - 2; i++)
+        batch[i] = i;
+    return qb_dot(g, a, b, 1, &last, &before, rank - 2, batch, batch);
+}
+
+qb_status qb_build_matrix_power(qb_call *call)
+{
+    qb_graph *g = call->graph;
+    qb_value square, factored[4], product = QB_NONE;
+    int64_t n = call->parameter[0].integer;
+    QB_TRY(check_square(call, 0));
+    QB_TRY(qb_take_operand(call, n < 0 ? QB_TAKES_FLOATING : QB_TAKES_NUMERIC, 0, &square));
+    int rank = qb_graph_rank(g, call->operand[0]);
+    if (n < 0) {
+        factor(call, square, factored);
+        fail_where_singular(call, factored[3]);
+        square = qb_lu_solve(g, factored, qb_identity_like(g, square), 0);
+    }
+    for (uint64_t rest = n < 0 ? -(uint64_t)n : (uint64_t)n; rest > 0; rest >>= 1) {
+        if (rest & 1)
+            product = product == QB_NONE ? square : times(g, product, square, rank);
+        if (rest > 1)
+            square = times(g, square, square, rank);
+    }
+    call->result = product == QB_NONE ? qb_identity_like(g, square) : product;
+    return QB_OK;
+}

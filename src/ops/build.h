@@ -118,4 +118,14 @@ qb_value qb_identity_like(qb_graph *graph, qb_value a);
 /* Sign, logarithm of the absolute value, and determinant, of matrices, factors, pivots and signs. */
 void qb_determinant(qb_graph *graph, const qb_value factored[4], qb_value results[3]);
 
+/* Orthogonal decompositions (ops/spectral.c). Ascending eigenvalues of the symmetric part, and eigenvectors as rows. */
+void qb_eigh(qb_graph *graph, qb_value a, qb_value results[2]);
+/* U, s, V^T of a, [..., m, n]: m x k, k, k x n, with k = min(m, n), or U and V square where `full`. */
+void qb_svd(qb_graph *graph, qb_value a, bool full, qb_value results[3]);
+/* Q and R of a, [..., m, n] with m >= n: m x n and n x n, or m x m and m x n where `complete`. */
+void qb_qr(qb_graph *graph, qb_value a, bool complete, qb_value results[2]);
+
+/* x, which is the pseudo-inverse of a, with its derivative in a. */
+qb_value qb_pseudo_inverse(qb_graph *graph, qb_value a, qb_value x);
+
 #endif

@@ -13,19 +13,9 @@
 #include "ops/build.h"
 
 #include "cpu/linalg.h"
+#include "ops/matrices.h"
 
 /* ---- What the rules share */
-
-static qb_status check_matrices(const qb_inference *in, const qb_type *a, bool square)
-{
-    if (!qb_dtype_is_floating(a->dtype))
-        return qb_fail(QB_ERROR_VALUE, "%s: takes floating matrices, got %s; convert with astype", in->op->name,
-                       qb_dtype_name(a->dtype));
-    if (a->rank < 2 || (square && a->shape[a->rank - 1] != a->shape[a->rank - 2]))
-        return qb_fail(QB_ERROR_VALUE, "%s: takes %smatrices in the last two axes, got shape %s", in->op->name,
-                       square ? "square " : "", qb_print_shape(a->rank, a->shape).text);
-    return QB_OK;
-}
 
 /* b, a right-hand side for the square matrices a. */
 static qb_status check_right_hand_side(const qb_inference *in, const qb_type *a, const qb_type *b, bool right)
@@ -39,68 +29,14 @@ static qb_status check_right_hand_side(const qb_inference *in, const qb_type *a,
     return QB_OK;
 }
 
-/* Products of the matrices in the last two axes. */
-static qb_value product(qb_graph *g, qb_value a, bool a_transposed, qb_value b, bool b_transposed)
-{
-    int64_t batch[QB_MAX_RANK];
-    int rank = a < 0 ? 2 : qb_graph_rank(g, a);
-    for (int i = 0; i < rank - 2; i++)
-        batch[i] = i;
-    return qb_dot(g, a, b, 1, (const int64_t[]){a_transposed ? rank - 2 : rank - 1},
-                  (const int64_t[]){b_transposed ? rank - 1 : rank - 2}, rank - 2, batch, batch);
-}
-
-static qb_value transposed(qb_graph *g, qb_value a)
-{
-    int64_t order[QB_MAX_RANK];
-    int rank = a < 0 ? 2 : qb_graph_rank(g, a);
-    for (int i = 0; i < rank; i++)
-        order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
-    return qb_permute(g, a, rank, order);
-}
-
-/* Where places (i, j) of matrices have j <= i, j < i, or j == i, as bool of the shape of `like`. */
-typedef enum part { PART_LOWER, PART_BELOW, PART_DIAGONAL } part;
-
-static qb_value is_in_part(qb_graph *g, qb_value like, part which)
-{
-    if (like < 0)
-        return like;
-    qb_type type;
-    qb_value_type(g, like, &type);
-    const int64_t *plane = type.shape + type.rank - 2;
-    qb_value row = qb_iota(g, QB_INT64, 2, plane, 0), column = qb_iota(g, QB_INT64, 2, plane, 1);
-    qb_value inside = which == PART_LOWER   ? qb_less_equal(g, column, row)
-                      : which == PART_BELOW ? qb_less(g, column, row)
-                                            : qb_equal(g, column, row);
-    return qb_broadcast_to(g, inside, type.rank, type.shape);
-}
-
-qb_value qb_lower_part(qb_graph *graph, qb_value a, bool with_diagonal)
-{
-    qb_value inside = is_in_part(graph, a, with_diagonal ? PART_LOWER : PART_BELOW);
-    return a < 0 ? a : qb_select(graph, inside, a, qb_splat_like(graph, a, 0));
-}
-
-qb_value qb_upper_part(qb_graph *graph, qb_value a, bool with_diagonal)
-{
-    qb_value outside = is_in_part(graph, a, with_diagonal ? PART_BELOW : PART_LOWER);
-    return a < 0 ? a : qb_select(graph, outside, qb_splat_like(graph, a, 0), a);
-}
-
-qb_value qb_identity_like(qb_graph *graph, qb_value a)
-{
-    return a < 0 ? a : qb_convert(graph, is_in_part(graph, a, PART_DIAGONAL), qb_graph_dtype(graph, a));
-}
-
 /* The tangent of the right-hand side, less what the tangent of the matrix makes of the solution. */
 static qb_value changed_side(qb_graph *g, qb_value matrix_tangent, qb_value solution, qb_value side_tangent,
                              bool is_transposed, bool right)
 {
     if (matrix_tangent == QB_NONE)
         return side_tangent;
-    qb_value change = right ? product(g, solution, false, matrix_tangent, is_transposed)
-                            : product(g, matrix_tangent, is_transposed, solution, false);
+    qb_value change = right ? qb_matrix_product(g, solution, false, matrix_tangent, is_transposed)
+                            : qb_matrix_product(g, matrix_tangent, is_transposed, solution, false);
     return side_tangent == QB_NONE ? qb_neg(g, change) : qb_sub(g, side_tangent, change);
 }
 
@@ -175,26 +111,12 @@ static qb_value unfold_examples(qb_graph *g, const folded *f, qb_value solution)
     return qb_reshape(g, solution, rank, shape);
 }
 
-static double matrix_count(const qb_graph *graph, qb_value a)
-{
-    const qb_value_info *info = &graph->values[a];
-    double count = 1;
-    for (int i = 0; i < info->rank - 2; i++)
-        count *= (double)info->shape[i];
-    return count;
-}
-
-static double extent_from_end(const qb_graph *graph, qb_value a, int place)
-{
-    return (double)graph->values[a].shape[graph->values[a].rank - place];
-}
-
 /* ---- cholesky: the lower factor of the symmetric part, zeros above it; NaN everywhere where that is not positive
  * definite */
 
 static qb_status cholesky_infer(const qb_inference *in)
 {
-    QB_TRY(check_matrices(in, &in->operand[0], true));
+    QB_TRY(qb_check_matrices(in, &in->operand[0], true));
     *in->result = in->operand[0];
     return QB_OK;
 }
@@ -205,13 +127,13 @@ static void cholesky_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;
     qb_value l = r->result[0], t = r->tangent[0], half;
-    t = qb_add(g, t, transposed(g, t));
+    t = qb_add(g, t, qb_matrix_transposed(g, t));
     t = qb_mul(g, t, qb_splat_like(g, t, 0.5));
     t = qb_triangular_solve(g, l, t, QB_SOLVE_LOWER);
     t = qb_triangular_solve(g, l, t, QB_SOLVE_LOWER | QB_SOLVE_TRANSPOSED | QB_SOLVE_RIGHT);
     half = qb_mul(g, t, qb_splat_like(g, t, 0.5));
-    t = qb_select(g, is_in_part(g, t, PART_DIAGONAL), half, qb_lower_part(g, t, false));
-    r->result_tangent[0] = product(g, l, false, t, false);
+    t = qb_select(g, qb_is_in_part(g, t, QB_PART_DIAGONAL), half, qb_lower_part(g, t, false));
+    r->result_tangent[0] = qb_matrix_product(g, l, false, t, false);
 }
 
 static void cholesky_batch(qb_rule *r)
@@ -221,8 +143,8 @@ static void cholesky_batch(qb_rule *r)
 
 static double cholesky_flops(const qb_graph *graph, const qb_node *node)
 {
-    double n = extent_from_end(graph, node->result, 1);
-    return matrix_count(graph, node->result) * n * n * n / 3;
+    double n = qb_extent_from_end(graph, node->result, 1);
+    return qb_matrix_count(graph, node->result) * n * n * n / 3;
 }
 
 const qb_op qb_op_cholesky = {.name = "cholesky",
@@ -257,7 +179,7 @@ static unsigned triangular_form(const qb_attribute *attribute)
 
 static qb_status triangular_solve_infer(const qb_inference *in)
 {
-    QB_TRY(check_matrices(in, &in->operand[0], true));
+    QB_TRY(qb_check_matrices(in, &in->operand[0], true));
     QB_TRY(check_right_hand_side(in, &in->operand[0], &in->operand[1], in->attribute[TRIANGULAR_RIGHT].integer != 0));
     *in->result = in->operand[1];
     return QB_OK;
@@ -301,7 +223,7 @@ static void triangular_solve_batch(qb_rule *r)
 
 static double triangular_solve_flops(const qb_graph *graph, const qb_node *node)
 {
-    return (double)qb_value_size(graph, node->result) * extent_from_end(graph, qb_operand(graph, node, 0), 1);
+    return (double)qb_value_size(graph, node->result) * qb_extent_from_end(graph, qb_operand(graph, node, 0), 1);
 }
 
 const qb_op qb_op_triangular_solve = {.name = "triangular_solve",
@@ -334,7 +256,7 @@ qb_value qb_triangular_solve(qb_graph *graph, qb_value a, qb_value b, unsigned f
 static qb_status lu_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
-    QB_TRY(check_matrices(in, a, false));
+    QB_TRY(qb_check_matrices(in, a, false));
     int64_t rows = a->shape[a->rank - 2], columns = a->shape[a->rank - 1], size;
     in->result[0] = *a;
     in->result[0].shape[a->rank - 2] = columns;
@@ -390,9 +312,9 @@ static void square_factors(qb_graph *g, qb_value factors, qb_value *l, qb_value 
     int64_t columns = shape[rank - 2], rows = shape[rank - 1];
     if (rows == columns)
         return;
-    qb_value other_way = transposed(g, factors);
+    qb_value other_way = qb_matrix_transposed(g, factors);
     *l = rows > columns ? extended(g, factors, rows) : first_rows(g, factors, rows);
-    *u = rows < columns ? extended(g, factors, columns) : transposed(g, first_rows(g, other_way, columns));
+    *u = rows < columns ? extended(g, factors, columns) : qb_matrix_transposed(g, first_rows(g, other_way, columns));
 }
 
 /* With dA's rows exchanged as A's were, and T = L^-1 dA U^-1: dL = L below(T), dU = upper(T) U; L and U square as
@@ -408,9 +330,9 @@ static void lu_jvp(qb_rule *r)
     t = qb_triangular_solve(g, l, t, QB_SOLVE_UNIT | QB_SOLVE_TRANSPOSED);
     t = qb_triangular_solve(g, u, t, QB_SOLVE_LOWER | QB_SOLVE_TRANSPOSED | QB_SOLVE_RIGHT);
     qb_value unit = qb_add(g, qb_upper_part(g, l, false), qb_identity_like(g, l));
-    qb_value of_l = product(g, unit, true, qb_lower_part(g, t, false), false);
-    qb_value of_u = product(g, qb_upper_part(g, t, true), false, qb_lower_part(g, u, true), true);
-    r->result_tangent[0] = transposed(g, qb_add(g, of_l, of_u));
+    qb_value of_l = qb_matrix_product(g, unit, true, qb_lower_part(g, t, false), false);
+    qb_value of_u = qb_matrix_product(g, qb_upper_part(g, t, true), false, qb_lower_part(g, u, true), true);
+    r->result_tangent[0] = qb_matrix_transposed(g, qb_add(g, of_l, of_u));
 }
 
 static void lu_batch(qb_rule *r)
@@ -420,9 +342,9 @@ static void lu_batch(qb_rule *r)
 
 static double lu_flops(const qb_graph *graph, const qb_node *node)
 {
-    double m = extent_from_end(graph, node->result, 1), n = extent_from_end(graph, node->result, 2);
+    double m = qb_extent_from_end(graph, node->result, 1), n = qb_extent_from_end(graph, node->result, 2);
     double k = m < n ? m : n, longer = m < n ? n : m;
-    return matrix_count(graph, node->result) * k * k * (longer - k / 3);
+    return qb_matrix_count(graph, node->result) * k * k * (longer - k / 3);
 }
 
 const qb_op qb_op_lu = {.name = "lu",
@@ -486,7 +408,7 @@ qb_value qb_permutation(qb_graph *graph, qb_value pivots, int64_t rows)
 static qb_status check_lu(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0], *factors = &in->operand[1], *pivots = &in->operand[2];
-    QB_TRY(check_matrices(in, a, true));
+    QB_TRY(qb_check_matrices(in, a, true));
     if (factors->dtype != a->dtype || !qb_shape_equal(a->rank, a->shape, factors->rank, factors->shape) ||
         pivots->dtype != QB_INT64 || !qb_shape_equal(a->rank - 1, a->shape, pivots->rank, pivots->shape))
         return qb_fail(QB_ERROR_VALUE, "%s: factors %s and exchanges %s are not those of matrices %s", in->op->name,
@@ -547,7 +469,7 @@ static void lu_solve_batch(qb_rule *r)
 
 static double lu_solve_flops(const qb_graph *graph, const qb_node *node)
 {
-    return 2 * (double)qb_value_size(graph, node->result) * extent_from_end(graph, qb_operand(graph, node, 0), 1);
+    return 2 * (double)qb_value_size(graph, node->result) * qb_extent_from_end(graph, qb_operand(graph, node, 0), 1);
 }
 
 const qb_op qb_op_lu_solve = {.name = "lu_solve",
@@ -596,7 +518,7 @@ static void determinant_jvp(qb_rule *r)
     int64_t rank = qb_graph_rank(g, r->operand[0]);
     qb_value solved = qb_lu_solve(g, r->operand, r->tangent[0], 0);
     if (solved >= 0)
-        solved = qb_select(g, is_in_part(g, solved, PART_DIAGONAL), solved, qb_splat_like(g, solved, 0));
+        solved = qb_select(g, qb_is_in_part(g, solved, QB_PART_DIAGONAL), solved, qb_splat_like(g, solved, 0));
     r->result_tangent[1] = qb_reduce_sum(g, solved, 2, (const int64_t[]){rank - 2, rank - 1});
     r->result_tangent[2] = qb_mul(g, r->result[2], r->result_tangent[1]);
 }
@@ -611,7 +533,7 @@ static void determinant_batch(qb_rule *r)
 static double determinant_flops(const qb_graph *graph, const qb_node *node)
 {
     qb_value a = qb_operand(graph, node, 0);
-    return matrix_count(graph, a) * 2 * extent_from_end(graph, a, 1);
+    return qb_matrix_count(graph, a) * 2 * qb_extent_from_end(graph, a, 1);
 }
 
 const qb_op qb_op_determinant = {.name = "determinant",

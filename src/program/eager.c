@@ -15,6 +15,7 @@ enum { MOST_ENTRIES = 4096, BUCKETS = 8192, FEW_WORDS = 128 };
 typedef struct callable {
     qb_program *program;
     const char *failure; /* what fails where its last output, which is no result, is true; NULL: there is no such */
+    int32_t result_count;
     bool result_weak;
 } callable;
 
@@ -225,7 +226,7 @@ static qb_status build_graph(const qb_function *function, const qb_attribute *pa
                     .parameter = parameters};
     QB_TRY(qb_function_build(&call));
     out->result_weak = call.result_weak;
-    for (int i = 0; i < function->result_count; i++)
+    for (int i = 0; i < function->result_count && call.results[i] != QB_NONE; i++, out->result_count++)
         QB_TRY(qb_graph_output(graph, call.results[i]));
     if (call.failed < 0)
         return QB_OK;
@@ -292,17 +293,17 @@ static qb_status run_and_check(const qb_function *function, const callable *made
 {
     qb_tensor *results[QB_MAX_RESULTS + 1];
     QB_TRY(run(made->program, operand_count, operands, results));
-    const qb_tensor *failed = results[function->result_count];
+    const qb_tensor *failed = results[made->result_count];
     qb_status status = QB_OK;
     for (int64_t i = 0; i < failed->size && status == QB_OK; i++)
         if (((const bool *)failed->data)[i])
             status = fail_for(function, made->failure, failed, i);
-    for (int i = 0; i < function->result_count; i++) {
+    for (int i = 0; i < made->result_count; i++) {
         out[i] = results[i];
         if (status != QB_OK)
             qb_tensor_release(results[i]);
     }
-    qb_tensor_release(results[function->result_count]);
+    qb_tensor_release(results[made->result_count]);
     return status;
 }
 
@@ -326,6 +327,8 @@ qb_status qb_call_eagerly(qb_context *context, const qb_function *function, cons
     if (status == QB_OK)
         status = made.failure ? run_and_check(function, &made, operand_count, operands, out)
                               : run(made.program, operand_count, operands, out);
+    for (int i = made.result_count; status == QB_OK && i < function->result_count; i++)
+        out[i] = NULL;
     if (status == QB_OK && out_weak)
         *out_weak = made.result_weak;
     qb_program_release(made.program);

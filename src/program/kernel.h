@@ -91,7 +91,7 @@ typedef enum qb_traversal {
     QB_TRAVERSE_ROWS,    /* inner = 1, extent fits a block: whole rows in a block */
     QB_TRAVERSE_LONG,    /* inner = 1, longer rows: pieces of a row */
     QB_TRAVERSE_COLUMNS, /* inner fits half a block: several rows of it in a block */
-    QB_TRAVERSE_WIDE     /* a piece of one row of inner in a block */
+    QB_TRAVERSE_WIDE     /* a part of one row of inner in a block; rows are walked in panels of columns */
 } qb_traversal;
 
 /* A register whose block lies in an array's memory. */
@@ -118,6 +118,7 @@ typedef struct qb_kernel {
      * in scratch memory, then those of spread constants, then the reductions' stacks */
     qb_traversal traversal;
     int32_t lanes; /* of a full block; more than QB_KERNEL_LANES only where a kernel has gathers and no instructions */
+    int32_t panel; /* columns that are reduced together: of QB_TRAVERSE_WIDE a panel, else all of inner */
     int32_t register_count, bound_count, scratch_count;
     int32_t first_register; /* of this kernel in the program's table */
     int32_t scratch_stride; /* bytes between scratch registers */
@@ -125,7 +126,7 @@ typedef struct qb_kernel {
     int32_t gather_count;   /* loads[once_count .. once_count+gather_count-1] are filled for every block */
     int64_t stack_size;     /* bytes for each reduction's stack */
     int64_t chunk_count;    /* pieces of work for threads; 1: the caller's alone */
-    int64_t chunk_units;    /* blocks, strips, groups or pieces of one (see cpu/execute.c) in a chunk */
+    int64_t chunk_units;    /* blocks, groups or pieces of one (see cpu/execute.c) in a chunk */
     int64_t partial_stride; /* bytes between partial results of chunks; 0: chunks write results */
     int32_t fixed_count;    /* bindings[0 .. fixed_count-1] are the same in every run: set with the frame */
     const qb_binding *bindings;

@@ -67,7 +67,8 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
                        qb_run_state *state);
 
 /* An eager call: looks the program up by (function, parameters, dtypes, shapes and weakness of operands), builds and
- * compiles it on a miss, and runs it. `operand[i]` may be NULL (absent); `out` gets function->result_count tensors. Where
+ * compiles it on a miss, and runs it. `operand[i]` may be NULL (absent); `out` gets function->result_count tensors (NULL
+ * behind those that the call gives). Where
  * the function tells that it has no result (qb_call.failed): QB_ERROR_VALUE. Safe from any thread. */
 qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters,
                           int operand_count, qb_tensor *const *operands, const bool *weak, qb_tensor **out,

@@ -280,6 +280,57 @@ static inline void build_determinant(qb_graph *g, qb_dtype d)
     out(g, qb_mul(g, results[2], NUM(0.01, results[2])));
 }
 
+/* Eigenvalues and singular values far apart. */
+static inline qb_value spread_out(qb_graph *g, qb_value x)
+{
+    qb_type type;
+    qb_value_type(g, x, &type);
+    qb_value row = qb_iota(g, type.dtype, type.rank, type.shape, type.rank - 2);
+    return qb_add(g, x, qb_mul(g, qb_identity_like(g, x), qb_mul(g, NUM(8, x), qb_add(g, row, NUM(1, row)))));
+}
+
+static inline void build_eigh(qb_graph *g, qb_dtype d)
+{
+    qb_value results[2];
+    qb_eigh(g, spread_out(g, IN(2, 3, 3)), results);
+    out(g, results[0]);
+    out(g, qb_sin(g, results[1]));
+    qb_eigh(g, check_input(g, d, SHAPE(2, 0, 0)), results);
+    out(g, results[1]);
+}
+
+static inline void build_svd(qb_graph *g, qb_dtype d)
+{
+    qb_value tall = spread_out(g, IN(2, 3, 2)), wide = spread_out(g, IN(2, 3)), results[3];
+    qb_svd(g, tall, false, results);
+    for (int i = 0; i < 3; i++)
+        out(g, results[i]);
+    qb_svd(g, wide, true, results);
+    for (int i = 0; i < 2; i++)
+        out(g, results[i]);
+}
+
+static inline void build_qr(qb_graph *g, qb_dtype d)
+{
+    qb_value tall = spread_out(g, IN(2, 3, 2)), square = spread_out(g, IN(3, 3)), results[2];
+    for (int complete = 0; complete < 2; complete++) {
+        qb_qr(g, square, complete, results);
+        out(g, results[0]);
+        qb_qr(g, tall, complete, results);
+        out(g, results[1]);
+    }
+    qb_qr(g, tall, false, results);
+    out(g, results[0]);
+}
+
+static inline void build_pseudo_inverse(qb_graph *g, qb_dtype d)
+{
+    qb_value factored[4] = {conditioned(g, IN(2, 3, 3), true)};
+    qb_lu(g, factored[0], factored + 1);
+    qb_value inverse = qb_lu_solve(g, factored, qb_identity_like(g, factored[0]), 0);
+    out(g, qb_pseudo_inverse(g, factored[0], inverse));
+}
+
 /* ---- Reductions */
 
 static inline void build_sum(qb_graph *g, qb_dtype d)
@@ -527,6 +578,10 @@ static const sample structural_samples[] = {
     {"lu, permutation", NULL, build_lu, SIGNED},
     {"lu_solve", NULL, build_lu_solve, SIGNED},
     {"determinant", NULL, build_determinant, SIGNED},
+    {"eigh", NULL, build_eigh, SIGNED},
+    {"svd", NULL, build_svd, SIGNED},
+    {"qr", NULL, build_qr, SIGNED},
+    {"pseudo_inverse", NULL, build_pseudo_inverse, SIGNED},
     {"reduce_sum", NULL, build_sum, SIGNED},
     {"reduce_prod", NULL, build_prod, SIGNED},
     {"reduce_max, reduce_min", NULL, build_extrema, SIGNED},

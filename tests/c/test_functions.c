@@ -399,6 +399,7 @@ static const char *sample_parameters(const char *name)
         {"index_min", "index=(:, ::-1)"},
         {"index_max", "index=None"},
         {"dynamic_slice", "slice_sizes=(2, 2)"},
+        {"linalg.matrix_power", "n=-3"},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         if (strcmp(samples[i].name, name) == 0)

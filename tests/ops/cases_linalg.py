@@ -129,3 +129,97 @@ for part in range(3):
         errors=((lambda f: f(qb.ones(3)), ValueError, r"matrices.*\(3,\)"),),
         part=part, derivative="smooth" if part else "flat",
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- orthogonal decompositions
+
+
+def spread_out(a):
+    """Eigenvalues and singular values are apart, vectors have one largest component."""
+    m, n = a.shape[-2:]
+    library = np if isinstance(a, np.ndarray) else qb
+    steps = library.arange(1, m + 1, dtype=a.dtype)
+    return a + 16 * steps[:, None] * library.eye(m, n, dtype=a.dtype)
+
+
+def sign_of_largest(vectors):
+    """Of each column, 1 for columns of zero length."""
+    if 0 in vectors.shape:
+        return np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]))
+    place = np.argmax(abs(vectors), axis=-2)[..., None, :]
+    return np.sign(np.take_along_axis(vectors, place, -2))
+
+
+def np_eigh(a):
+    w, v = np.linalg.eigh((a + np.swapaxes(a, -1, -2)) / 2)
+    return w, v * sign_of_largest(v)
+
+
+def np_svd(a, full_matrices=False, compute_uv=True):
+    if not compute_uv:
+        return np.linalg.svd(a, compute_uv=False)
+    u, s, vh = np.linalg.svd(a, full_matrices=full_matrices)
+    sign, k = sign_of_largest(u), s.shape[-1]
+    vh = vh.copy()
+    vh[..., :k, :] *= np.swapaxes(sign, -1, -2)[..., :k, :]
+    return u * sign, s, vh
+
+
+def np_qr(a, mode="reduced"):
+    q, r = np.linalg.qr(a, mode="complete" if mode == "complete" else "reduced")
+    k = min(a.shape[-2:])
+    sign = np.sign(np.diagonal(r, axis1=-2, axis2=-1))
+    q[..., :k] *= sign[..., None, :]
+    r[..., :k, :] *= sign[..., :, None]
+    return r if mode == "r" else (q, r)
+
+
+EIGH_SHAPES = ((1, 1), (2, 2), (3, 3), (2, 3, 3), (4, 4), (0, 0), (0, 2, 2))
+for part in range(2):
+    of_matrices("linalg.eigh", lambda a, part=part: np_eigh(a)[part], spread_out, shapes=EIGH_SHAPES,
+                errors=square(), part=part, ulps=64)  # fmt: skip
+
+ANY_SHAPES = ((1, 1), (2, 2), (3, 3), (3, 2), (2, 4), (2, 3, 2), (2, 2, 3), (0, 0), (3, 0), (0, 2), (0, 2, 3))
+NOT_MATRICES = ((lambda f: f(qb.ones(3)), ValueError, r"matrices.*\(3,\)"),)
+for part in range(3):
+    of_matrices("linalg.svd", lambda a, part=part: np_svd(a)[part], spread_out, shapes=ANY_SHAPES,
+                errors=NOT_MATRICES, part=part, ulps=64)  # fmt: skip
+for part in range(2):
+    of_matrices("linalg.qr", lambda a, part=part: np_qr(a)[part], spread_out, shapes=ANY_SHAPES,
+                errors=(*NOT_MATRICES, (lambda f: f(qb.eye(2), "full"), ValueError, "mode must be 'reduced'")),
+                part=part, ulps=64)  # fmt: skip
+
+of_matrices("linalg.pinv", np.linalg.pinv, spread_out, shapes=ANY_SHAPES[:7], errors=NOT_MATRICES, ulps=64)
+of_matrices("linalg.matrix_rank", lambda a: np.asarray(np.linalg.matrix_rank(a)), spread_out, shapes=ANY_SHAPES[:7],
+            errors=NOT_MATRICES, derivative="flat", result="int64")  # fmt: skip
+
+
+def np_lstsq(a, b):
+    parts = [np.linalg.lstsq(x, b, rcond=None) for x in a.reshape(-1, *a.shape[-2:])]
+    x, residuals, rank, s = (np.stack(part) for part in zip(*parts))
+    return [part.reshape((*a.shape[:-2], *part.shape[1:])) for part in (x, residuals, rank, s)]
+
+
+LEAST_SHAPES = (((3, 3), (3,)), ((4, 2), (4,)), ((4, 2), (4, 3)), ((2, 3), (2, 1)), ((2, 3), (2,)), ((1, 1), (1,)))
+for part in range(4):
+    row(
+        "linalg.lstsq", lambda a, b, part=part: np_lstsq(spread_out(a), b)[part],
+        tuple(Sample(draw("lstsq", shapes, ((-2, 2), (-2, 2)))) for shapes in LEAST_SHAPES),
+        prepare=spread_out, part=part, ulps=64, derivative="flat" if part == 2 else "smooth",
+        result="int64" if part == 2 else "same",
+        errors=(
+            (lambda f: f(qb.ones(3), qb.ones(3)), ValueError, r"matrices.*\(3,\)"),
+            (lambda f: f(qb.ones((3, 2)), qb.ones(2)), ValueError, r"\(3, 2\).*\(2,\).*must be 3"),
+            (lambda f: f(qb.eye(3), qb.ones(3, dtype=qb.float32)), ValueError, "(?s)float64.*float32.*astype"),
+        ),
+    )  # fmt: skip
+row(
+    "linalg.matrix_power", lambda a, n: np.linalg.matrix_power(dominant(a) / (4 * a.shape[-1] + 4), n),
+    tuple(Sample(draw("matrix_power", (shape,), ((-2, 2),)), {"n": n})
+          for shape in ((1, 1), (3, 3), (2, 2, 2), (0, 0)) for n in (0, 1, 2, 3, 7, -1, -2)),
+    prepare=lambda a: dominant(a) / (4 * a.shape[-1] + 4), ulps=64,
+    errors=(
+        (lambda f: f(qb.ones((2, 3)), 2), ValueError, r"square.*\(2, 3\)"),
+        (lambda f: f(qb.eye(2), 1.5), TypeError, "n must be an int"),
+    ),
+)  # fmt: skip

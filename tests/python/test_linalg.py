@@ -257,3 +257,234 @@ def test_functions_are_functions_of_their_module():
 def test_debug_nans_names_the_function():
     with qb.debug_nans(), pytest.raises(FloatingPointError, match="linalg.slogdet"):
         linalg.slogdet(qb.zeros((2, 2)))
+
+
+# ------------------------------------------------------------------------------------------- orthogonal decompositions
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (40, 40), (70, 20), (20, 70), (200, 200), (3, 10, 4)])
+def test_decompositions_multiply_to_the_matrix(shape, dtype):
+    a = matrices(*shape, dtype=dtype)
+    wide = a.astype("float64")
+    tolerance = 40 * np.finfo(dtype).eps * max(shape) ** 0.5 * abs(a).max()
+
+    def orthonormal(x):
+        x = np.asarray(x).astype("float64")
+        assert abs(np.swapaxes(x, -1, -2) @ x - np.eye(x.shape[-1])).max() < tolerance
+        return x
+
+    for full in (False, True):
+        u, s, vh = linalg.svd(qb.array(a), full_matrices=full)
+        assert (u.shape, vh.shape) == tuple(x.shape for x in np.linalg.svd(a, full_matrices=full)[::2])
+        k = s.shape[-1]
+        u, s, vh = orthonormal(u), np.asarray(s), np.swapaxes(orthonormal(vh.swapaxes(-1, -2)), -1, -2)
+        assert abs(u[..., :k] * s[..., None, :] @ vh[..., :k, :] - wide).max() < tolerance
+        assert np.all(np.diff(s) <= 0)
+        largest = np.take_along_axis(u, np.argmax(abs(u), -2)[..., None, :], -2)
+        assert np.all(largest > 0)
+        np.testing.assert_array_equal(np.asarray(linalg.svd(qb.array(a), compute_uv=False)), s)
+    for mode in ("reduced", "complete"):
+        q, r = linalg.qr(qb.array(a), mode)
+        assert (q.shape, r.shape) == tuple(x.shape for x in np.linalg.qr(a, mode=mode))
+        r = np.asarray(r).astype("float64")
+        assert abs(orthonormal(q) @ r - wide).max() < tolerance
+        assert np.all(np.diagonal(r, axis1=-2, axis2=-1) >= 0)
+        assert np.all(np.tril(r, -1) == 0)
+    np.testing.assert_array_equal(np.asarray(linalg.qr(qb.array(a), mode="r")), np.asarray(linalg.qr(qb.array(a)).R))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30, 120])
+def test_eigenvectors(n):
+    a = matrices(2, n, n)
+    s = (a + np.swapaxes(a, -1, -2)) / 2
+    w, v = (np.asarray(x) for x in linalg.eigh(qb.array(a)))
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(s), rtol=1e-12, atol=1e-12 * n**0.5)
+    assert abs(s @ v - v * w[:, None, :]).max() < 1e-12 * n
+    assert np.all(np.take_along_axis(v, np.argmax(abs(v), -2)[:, None, :], -2) > 0)
+
+
+def test_vectors_of_matrices_that_are_not_finite_are_nan():
+    a = np.stack([np.eye(3), np.eye(3)])
+    a[1, 0, 0] = np.nan
+    for result in (*linalg.eigh(qb.array(a)), *linalg.svd(qb.array(a))):
+        nan = np.isnan(np.asarray(result))
+        assert nan[1].all()
+        assert not nan[0].any()
+
+
+def tangents(function, a, da):
+    out, tangent = qb.jvp(function, (qb.array(a),), (qb.array(da),))
+    return [np.asarray(x) for x in out], [np.asarray(x) for x in tangent]
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
+def test_derivatives_of_square_factors(shape):
+    """Those vectors that the matrix does not determine turn so that all stay orthonormal, and the product is right."""
+    a, da = matrices(*shape), matrices(*shape, seed=1)
+    (q, r), (dq, dr) = tangents(lambda a: linalg.qr(a, "complete"), a, da)
+    np.testing.assert_allclose(dq @ r + q @ dr, da, atol=1e-12)
+    np.testing.assert_allclose(dq.T @ q + q.T @ dq, 0 * (q.T @ q), atol=1e-12)
+    np.testing.assert_allclose(np.tril(dr, -1), 0 * dr, atol=1e-12)
+    (u, s, vh), (du, ds, dvh) = tangents(lambda a: linalg.svd(a, full_matrices=True), a, da)
+    middle, dmiddle = np.zeros(shape), np.zeros(shape)
+    np.fill_diagonal(middle, s)
+    np.fill_diagonal(dmiddle, ds)
+    np.testing.assert_allclose(du @ middle @ vh + u @ dmiddle @ vh + u @ middle @ dvh, da, atol=1e-12)
+    np.testing.assert_allclose(du.T @ u + u.T @ du, 0 * (u.T @ u), atol=1e-12)
+    np.testing.assert_allclose(dvh @ vh.T + vh @ dvh.T, 0 * (vh @ vh.T), atol=1e-12)
+
+
+def test_derivatives_beside_repeated_eigenvalues():
+    """The simple eigenvector's derivative is exact; nothing is NaN, nor large, at any order."""
+    turn, _ = np.linalg.qr(matrices(4, 4))
+    a = turn @ np.diag([1.0, 1.0, 1.0, 3.0]) @ turn.T
+    da = definite(4, 4, seed=3)
+    (_, v), (dw, dv) = tangents(linalg.eigh, a, da)
+    simple = v[:, 3]
+    expected = (da @ simple - simple * (simple @ da @ simple)) / 2  # (3 - A)^+ dA v, 1 / (3 - 1) there
+    np.testing.assert_allclose(dv[:, 3], expected, atol=1e-13)
+    np.testing.assert_allclose(dw[3], simple @ da @ simple, rtol=1e-13)
+    assert abs(dv).max() < 10
+    hessian = qb.hessian(lambda a: qb.sum(linalg.eigh(a).eigenvectors[:, 3] ** 3))(qb.array(a))
+    assert np.isfinite(np.asarray(hessian)).all()
+    for function in (lambda a: qb.sum(linalg.eigh(a)[1] ** 3), lambda a: qb.sum(linalg.svd(a)[0] ** 3)):
+        for at in (np.eye(3), np.zeros((3, 3))):
+            assert np.isfinite(np.asarray(qb.hessian(function)(qb.array(at)))).all()
+
+
+def test_gradient_of_the_nuclear_norm():
+    a = matrices(4, 3)
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    gradient = qb.grad(lambda a: qb.sum(linalg.svd(a, compute_uv=False)))(qb.array(a))
+    np.testing.assert_allclose(np.asarray(gradient), u @ vh, rtol=1e-12, atol=1e-13)
+
+
+# ------------------------------------------------------------------------------------------- norms, products, solutions
+
+
+@pytest.mark.parametrize("order", [None, 1, 2, 3, 0.5, 0, -1, -2.5, np.inf, -np.inf])
+def test_norms_of_vectors(order):
+    for shape, axis in (((5,), None), ((3, 4), 0), ((3, 4), -1), ((2, 3, 4), 1), ((1,), 0)):
+        x = matrices(*shape)
+        for keepdims in (False, True):
+            expected = np.linalg.norm(x, order, axis, keepdims)
+            compiled = qb.jit(lambda x, axis=axis, keepdims=keepdims: linalg.norm(x, order, axis, keepdims))
+            for got in (linalg.norm(qb.array(x), order, axis, keepdims), compiled(qb.array(x))):
+                assert got.shape == np.shape(expected)
+                np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-14)
+        if order != 0:
+            f = lambda x, axis=axis: qb.sum(linalg.norm(x, order, axis))
+            v, h = matrices(*shape, seed=1), 1e-6
+            numeric = (f(qb.array(x + h * v)).item() - f(qb.array(x - h * v)).item()) / (2 * h)
+            np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(x))) * v), numeric, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+def test_norms_of_matrices(order):
+    for shape, axis in (
+        ((3, 4), None),
+        ((4, 3), (0, 1)),
+        ((2, 3, 4), (1, 2)),
+        ((2, 3, 4), (2, 0)),
+        ((4, 2, 3), (-1, 0)),
+    ):
+        x = matrices(*shape)
+        for keepdims in (False, True):
+            expected = np.linalg.norm(x, order, axis, keepdims)
+            got = linalg.norm(qb.array(x), order, axis, keepdims)
+            assert got.shape == np.shape(expected)
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-13)
+        f = lambda x, axis=axis: qb.sum(linalg.norm(x, order, axis))
+        v, h = matrices(*shape, seed=1), 1e-6
+        numeric = (f(qb.array(x + h * v)).item() - f(qb.array(x - h * v)).item()) / (2 * h)
+        np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(x))) * v), numeric, rtol=1e-6)
+
+
+def test_norms_at_the_ends():
+    large = qb.array([1e200, 1e200])
+    np.testing.assert_allclose(linalg.norm(large, 3).item(), 2 ** (1 / 3) * 1e200, rtol=1e-14)
+    np.testing.assert_allclose(linalg.norm(qb.array([1e-200, 1e-200]), -3).item(), 2 ** (-1 / 3) * 1e-200, rtol=1e-14)
+    assert linalg.norm(qb.zeros(3), 3).item() == 0
+    assert qb.grad(lambda x: linalg.norm(x, 3))(qb.zeros(3)).tolist() == [0, 0, 0]
+    assert np.isnan(linalg.norm(qb.array([1.0, np.nan]), 3).item())
+    assert linalg.norm(qb.array([1.0, np.inf]), 3).item() == np.inf
+    assert linalg.norm(qb.zeros(0)).item() == 0
+    assert linalg.norm(qb.ones(2, dtype=qb.float32), 3).dtype == qb.float32
+    for call, message in (
+        (lambda: linalg.norm(qb.ones((2, 2)), 3), "3 is no order of the norm of a matrix"),
+        (lambda: linalg.norm(qb.ones(2), "fro"), "'fro' is no order of the norm of a vector"),
+        (lambda: linalg.norm(qb.ones((2, 2, 2)), 1), r"axis must say .* \(2, 2, 2\)"),
+        (lambda: linalg.norm(qb.ones(2), 1, 1), r"axis 1 is out of range for an array of shape \(2,\)"),
+        (lambda: linalg.norm(qb.ones((2, 2)), 1, (0, 0)), "two different ones"),
+        (lambda: linalg.norm(qb.ones(2) > 0), "bool.*astype"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("p", [None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc"])
+def test_condition_numbers(p):
+    a = matrices(2, 4, 4)
+    np.testing.assert_allclose(np.asarray(linalg.cond(qb.array(a), p)), np.linalg.cond(a, p), rtol=1e-11)
+    if p not in (-1, -2, -np.inf):
+        assert linalg.cond(qb.zeros((3, 3)), p).item() == np.inf
+    assert np.isnan(linalg.cond(qb.array([[1.0, np.nan], [0.0, 1.0]]), p).item())
+
+
+def test_condition_numbers_of_other_matrices():
+    a = matrices(5, 3)
+    np.testing.assert_allclose(linalg.cond(qb.array(a)).item(), np.linalg.cond(a), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"linalg.cond: .*\(3,\)"):
+        linalg.cond(qb.ones(3))
+
+
+def test_multi_dot():
+    shapes = (10, 100), (100, 5), (5, 50), (50, 1), (1, 7)
+    arrays = [matrices(*shape, seed=i) for i, shape in enumerate(shapes)]
+    tensors = [qb.array(x) for x in arrays]
+    np.testing.assert_allclose(np.asarray(linalg.multi_dot(tensors)), np.linalg.multi_dot(arrays), rtol=1e-12)
+    row, column = matrices(10), matrices(7)
+    for given in ([row, *arrays], [*arrays, column], [row, *arrays, column], arrays[:2]):
+        got = linalg.multi_dot([qb.array(x) for x in given])
+        np.testing.assert_allclose(np.asarray(got), np.linalg.multi_dot(given), rtol=1e-11)
+    flops = qb.jit(linalg.multi_dot).lower(tensors[:3]).cost().flops
+    assert flops == 2 * (10 * 100 * 5 + 10 * 5 * 50)
+    for bad, message in (([row], "two arrays at least"), ([arrays[0], row, arrays[1]], r"array 1 has shape \(10,\)")):
+        with pytest.raises(ValueError, match=message):
+            linalg.multi_dot([qb.array(x) for x in bad])
+
+
+def test_pseudo_inverse_of_matrices_without_full_rank():
+    a = matrices(5, 2) @ matrices(2, 4, seed=1)
+    x = np.asarray(linalg.pinv(qb.array(a)))
+    np.testing.assert_allclose(x, np.linalg.pinv(a), atol=1e-12)
+    assert linalg.matrix_rank(qb.array(a)).item() == 2
+    assert linalg.matrix_rank(qb.zeros((3, 4))).item() == 0
+    assert linalg.matrix_rank(qb.array(np.diag([1.0, 1e-3])), rtol=1e-2).item() == 1
+    b = matrices(5, 3, seed=2)
+    got, expected = linalg.lstsq(qb.array(a), qb.array(b)), np.linalg.lstsq(a, b)
+    np.testing.assert_allclose(np.asarray(got.x), expected[0], atol=1e-12)
+    assert got.rank.item() == expected[2] == 2
+    np.testing.assert_allclose(np.asarray(got.s), expected[3], atol=1e-12)
+    np.testing.assert_allclose(np.asarray(got.residuals), np.sum((a @ expected[0] - b) ** 2, 0), rtol=1e-11)
+
+
+def test_derivative_of_the_pseudo_inverse_where_singular_values_are_equal():
+    """That of the inverse, at the unit matrix and to second order, which vectors that do not turn would miss."""
+    da = matrices(3, 3)
+
+    def pinv_along(a):
+        return qb.jvp(linalg.pinv, (a,), (qb.array(da),))[1]
+
+    np.testing.assert_allclose(np.asarray(pinv_along(qb.eye(3))), -da, atol=1e-14)
+    second = qb.jvp(pinv_along, (qb.eye(3),), (qb.array(da),))[1]
+    np.testing.assert_allclose(np.asarray(second), 2 * da @ da, atol=1e-13)
+
+
+def test_gradient_of_a_least_squares_solution():
+    a, b, v = matrices(6, 3), matrices(6, seed=1), matrices(6, 3, seed=2)
+    f = lambda a: qb.sum(linalg.lstsq(a, qb.array(b)).x ** 2)
+    h = 1e-6
+    numeric = (f(qb.array(a + h * v)).item() - f(qb.array(a - h * v)).item()) / (2 * h)
+    np.testing.assert_allclose(np.sum(np.asarray(qb.grad(f)(qb.array(a))) * v), numeric, rtol=1e-7)

@@ -29,7 +29,7 @@ def traced(fun, x=X):
         (lambda x: np.sum(x), "numpy.sum of", "write qb.sum,"),
         (lambda x: np.stack([x, x]), "numpy.stack of", "write qb.stack,"),
         (lambda x: np.where(x > 1.0, x, 0.0), "numpy.where of", "write qb.where,"),
-        (lambda x: np.linalg.norm(x), "numpy.linalg.norm of", "write qb.norm,"),
+        (lambda x: np.linalg.norm(x), "numpy.linalg.norm of", "write qb.linalg.norm,"),
         (lambda x: np.fft.fft(x), "numpy.fft.fft of", "quabla has no fft:"),
         (lambda x: np.add(A, x, out=A.copy()), "numpy.add into a NumPy array", "a = a + x"),
         (lambda x: operator.iadd(A.copy(), x), "numpy.add into a NumPy array", "a = a + x"),

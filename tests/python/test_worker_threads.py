@@ -42,7 +42,10 @@ for dtype in ("float64", "float32"):
     show(qb.grad(lambda x: qb.sum(qb.cumsum(x) ** 2))(x))
     show(qb.transpose(data(1500, 1400)) + 1, data(1000, 300) + row)
     show(data(700, 90) @ data(90, 500), data(64, 3000) @ data(3000, 64), data(33, 5) @ data(5, 100_000))
-    show(data(300, 40, 50) @ data(300, 50, 30), data(2000, 1500) @ data(1500))
+    show(data(300, 40, 50) @ data(300, 50, 30), data(2000, 1500) @ data(1500), data(3, 210, 400) @ data(3, 400, 190))
+    show(data(900, 700) @ data(700, 800), qb.transpose(data(700, 330)) @ data(700, 410), data(3000, 64) @ data(64, 3))
+    summed = qb.jit(lambda a, b, c, d: c + a @ b + qb.transpose(d) @ b)
+    show(summed(data(500, 300), data(300, 400), data(500, 400), data(300, 500)))
 
     def network(w, x):
         return qb.sum(qb.tanh(qb.tanh(x @ w[0] + w[1]) @ w[2]) ** 2)
@@ -56,6 +59,9 @@ for dtype in ("float64", "float32"):
         s = qb.matmul(a, qb.swapaxes(a, -1, -2)) + n * qb.eye(n, dtype=a.dtype)
         show(qb.linalg.cholesky(s), *qb.linalg.lu(a), qb.linalg.solve(a, data(n, 700)), qb.linalg.slogdet(a))
         show(qb.linalg.solve_triangular(s, data(count, n, 1)), qb.linalg.solve(a, data(n)), qb.linalg.inv(s))
+    for shape in ((60, 40), (300, 9, 9)):
+        a = data(*shape)
+        show(qb.linalg.svd(a), qb.linalg.qr(a), qb.linalg.eigh(a @ qb.swapaxes(a, -1, -2)))
     show(qb.vmap(qb.linalg.solve, in_axes=(None, 0))(data(30, 30), data(5000, 30)))
 print(digest.hexdigest())
 """
