@@ -46,6 +46,7 @@ typedef struct codegen {
     int32_t *held_in;   /* vector register of each; NONE */
     int32_t (*next)[4]; /* of each instruction: who reads its operands and its result next */
     vector vectors[VALUE_REGISTERS];
+    int touched;            /* vectors[touched ...] have been free since the strip began */
     int32_t in_base[BASES]; /* the slot whose address bases[i] holds in a loop; NONE */
     int width;              /* lanes at a time */
     int64_t lane;           /* first of them, */
@@ -231,8 +232,10 @@ static int take_vector(codegen *g, const int32_t *kept)
     int last = NONE;
     for (int v = 0; v < VALUE_REGISTERS; v++) {
         const vector *vector = &g->vectors[v];
-        if (vector->holds == NONE)
+        if (vector->holds == NONE) {
+            g->touched = v < g->touched ? g->touched : v + 1;
             return v;
+        }
         bool is_kept = vector->holds == kept[0] || vector->holds == kept[1] || vector->holds == kept[2];
         if (!is_kept && (last == NONE || vector->next > g->vectors[last].next))
             last = v;
@@ -332,11 +335,12 @@ static void compute(codegen *g, int32_t i)
 
 static void end_strip(codegen *g)
 {
-    for (int v = 0; v < VALUE_REGISTERS; v++) {
+    for (int v = 0; v < g->touched; v++) {
         if (g->vectors[v].holds != NONE && g->vectors[v].dirty)
             write_back(g, v);
         forget(g, v);
     }
+    g->touched = 0;
 }
 
 static void compute_strip(codegen *g, int32_t first, int32_t limit)
@@ -389,14 +393,23 @@ static void begin_call(codegen *g)
     g->uses_wide = false;
 }
 
+/* Operands that an instruction lacks repeat the first, which is in RDX. */
+static void address_of_another(codegen *g, qb_x86_register to, const qb_instruction *i, int k)
+{
+    if (i->operand[k] == i->operand[0])
+        qb_x86_copy(g->x, to, QB_RDX);
+    else
+        address_of(g, to, &g->places[i->operand[k]]);
+}
+
 static void call_kernel(codegen *g, const qb_instruction *i)
 {
     begin_call(g);
     qb_x86_set(g->x, QB_RDI, (uint64_t)g->count);
     address_of(g, QB_RSI, &g->places[i->result]);
     address_of(g, QB_RDX, &g->places[i->operand[0]]);
-    address_of(g, QB_RCX, &g->places[i->operand[1]]);
-    address_of(g, QB_R8, &g->places[i->operand[2]]);
+    address_of_another(g, QB_RCX, i, 1);
+    address_of_another(g, QB_R8, i, 2);
     qb_x86_call(g->x, (function)i->kernel);
 }
 

@@ -13,33 +13,49 @@ enum { PP_NONE = 0, PP_66 = 1, PP_F3 = 2, PP_F2 = 3 };
 
 /* ---- Bytes */
 
+/* Once a try to grow has failed there is never room: neither bytes nor a capacity are left. */
+static bool grow(qb_x86 *x, int bytes)
+{
+    enum { FIRST = 1024 };
+    if (!x->failed && QB_GROW(x->bytes, x->count, x->capacity, x->capacity == 0 ? FIRST : bytes))
+        return true;
+    x->failed = true;
+    x->capacity = x->count;
+    return false;
+}
+
+static bool has_room(qb_x86 *x, int bytes)
+{
+    return x->capacity - x->count >= bytes || grow(x, bytes);
+}
+
 static void put(qb_x86 *x, unsigned byte)
 {
-    if (x->failed || (x->count == x->capacity && !QB_GROW(x->bytes, x->count, x->capacity, 1))) {
-        x->failed = true;
-        return;
-    }
-    x->bytes[x->count++] = (uint8_t)byte;
+    if (has_room(x, 1))
+        x->bytes[x->count++] = (uint8_t)byte;
 }
 
 static void put_all(qb_x86 *x, int count, const uint8_t *bytes)
 {
-    for (int i = 0; i < count; i++)
-        put(x, bytes[i]);
+    if (!has_room(x, count))
+        return;
+    memcpy(x->bytes + x->count, bytes, (size_t)count);
+    x->count += count;
 }
 #define PUT(x, ...) put_all(x, (int)sizeof((const uint8_t[]){__VA_ARGS__}), (const uint8_t[]){__VA_ARGS__})
 
+/* The lowest bytes of a number come first in memory, here as there. */
 static void put_number(qb_x86 *x, int bytes, uint64_t value)
 {
-    for (int i = 0; i < bytes; i++)
-        put(x, (unsigned)(value >> (8 * i) & 0xff));
+    uint8_t all[8];
+    memcpy(all, &value, sizeof all);
+    put_all(x, bytes, all);
 }
 
 static void set_distance(qb_x86 *x, int32_t position, int32_t target)
 {
-    uint32_t distance = (uint32_t)(target - (position + 4));
-    for (int i = 0; i < 4; i++)
-        x->bytes[position + i] = (uint8_t)(distance >> (8 * i));
+    int32_t distance = target - (position + 4);
+    memcpy(x->bytes + position, &distance, sizeof distance);
 }
 
 void qb_x86_free(qb_x86 *x)
@@ -105,8 +121,7 @@ void qb_x86_leave(qb_x86 *x, bool wide)
 static void put_at_rbx(qb_x86 *x, unsigned opcode, qb_x86_register to, int64_t displacement)
 {
     put_rex(x, (int)to, QB_RBX);
-    put(x, opcode);
-    put(x, 0x80u | ((unsigned)to & 7) << 3 | QB_RBX);
+    PUT(x, (uint8_t)opcode, (uint8_t)(0x80u | ((unsigned)to & 7) << 3 | QB_RBX));
     put_number(x, 4, (uint64_t)displacement);
 }
 
@@ -118,6 +133,12 @@ void qb_x86_load_pointer(qb_x86 *x, qb_x86_register to, int64_t displacement)
 void qb_x86_address(qb_x86 *x, qb_x86_register to, int64_t displacement)
 {
     put_at_rbx(x, 0x8d, to, displacement);
+}
+
+void qb_x86_copy(qb_x86 *x, qb_x86_register to, qb_x86_register from)
+{
+    put_rex(x, (int)from, (int)to);
+    PUT(x, 0x89, (uint8_t)(0xc0u | ((unsigned)from & 7) << 3 | ((unsigned)to & 7)));
 }
 
 void qb_x86_add(qb_x86 *x, qb_x86_register to, int64_t value)
@@ -184,17 +205,11 @@ static void put_prefix(qb_x86 *x, encoding e, int reg, int source, bool index, i
 {
     unsigned extensions = (reg & 8 ? 0u : 0x80u) | (index ? 0u : 0x40u) | (rm & 8 ? 0u : 0x20u);
     unsigned second = (~(unsigned)source & 15u) << 3 | e.pp;
-    if (is_evex(e)) {
-        put(x, 0x62);
-        put(x, extensions | 0x10u | e.map);
-        put(x, second | 4u | (e.w ? 0x80u : 0u));
-        put(x, (e.clears ? 0x80u : 0u) | (unsigned)e.size << 5 | 8u | e.mask);
-    } else {
-        put(x, 0xc4);
-        put(x, extensions | e.map);
-        put(x, second | (unsigned)e.size << 2);
-    }
-    put(x, e.opcode);
+    if (is_evex(e))
+        PUT(x, 0x62, (uint8_t)(extensions | 0x10u | e.map), (uint8_t)(second | 4u | (e.w ? 0x80u : 0u)),
+            (uint8_t)((e.clears ? 0x80u : 0u) | (unsigned)e.size << 5 | 8u | e.mask), e.opcode);
+    else
+        PUT(x, 0xc4, (uint8_t)(extensions | e.map), (uint8_t)(second | (unsigned)e.size << 2), e.opcode);
 }
 
 static void put_registers(qb_x86 *x, encoding e, int reg, int source, int rm)

@@ -93,7 +93,8 @@ void qb_x86_leave(qb_x86 *x, bool wide); /* wide: registers of 32 bytes were use
 void qb_x86_clear_upper(qb_x86 *x);      /* before calls, likewise */
 void qb_x86_load_pointer(qb_x86 *x, qb_x86_register to, int64_t displacement); /* to = memory[RBX + displacement] */
 void qb_x86_address(qb_x86 *x, qb_x86_register to, int64_t displacement);      /* to = RBX + displacement */
-void qb_x86_add(qb_x86 *x, qb_x86_register to, int64_t value);                 /* to += value */
+void qb_x86_copy(qb_x86 *x, qb_x86_register to, qb_x86_register from);
+void qb_x86_add(qb_x86 *x, qb_x86_register to, int64_t value); /* to += value */
 void qb_x86_set(qb_x86 *x, qb_x86_register to, uint64_t value);
 void qb_x86_call(qb_x86 *x, void (*function)(void));                     /* through RAX */
 int32_t qb_x86_begin_loop(qb_x86 *x);                                    /* where it jumps to */
