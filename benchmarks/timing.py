@@ -8,7 +8,7 @@ import numpy as np
 
 BLOCK_SECONDS = 5e-4  # far shorter than a time slice of a busy machine: most blocks run without a break
 WARM_SECONDS = 3e-4
-LONG_SECONDS = 2e-2  # a call that needs no other to warm up
+QUIET_SECONDS = 3e-2  # how long threads of the peer before may go on looking for work, which a call on all cores would feel
 LARGE = 10_000  # results with more elements are compared by samples
 
 
@@ -22,7 +22,7 @@ class Call:
 
     def __init__(self, statement: str, build=None, result=None, **names):
         self.statement, self.names, self.build, self.result = statement, names, build, result
-        self._timer, self._long = None, False
+        self._timer = None
 
     def _ready(self) -> None:
         if self._timer is None:
@@ -52,21 +52,18 @@ class Call:
         count = 1
         while True:
             seconds = self.seconds(count) * count
-            if seconds < LONG_SECONDS:
+            if seconds < QUIET_SECONDS:
                 seconds = min(seconds, *(self.seconds(count) * count for _ in range(2)))
             if seconds > BLOCK_SECONDS / 4:
-                self._long = seconds > LONG_SECONDS
                 return max(1, round(count * BLOCK_SECONDS / seconds))
             count *= 4
 
     def block(self, count: int) -> float:
-        """Seconds a call takes, over a block; after some calls that wake the processor, the caches and the threads."""
-        warmed = 0.0
-        while count > 1 and warmed < WARM_SECONDS:
-            few = count // 4 + 1
+        """Seconds a call takes, over a block; after some calls that wake the processor, the caches and the threads, and,
+        where calls are long enough to have threads, wait until those of the peer before sleep."""
+        warmed, enough, few = 0.0, WARM_SECONDS if count > 1 else QUIET_SECONDS, count // 4 + 1
+        while warmed < enough:
             warmed += self.seconds(few) * few
-        if count == 1 and not self._long:
-            self.seconds(1)
         return self.seconds(count)
 
 

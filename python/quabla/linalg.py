@@ -51,7 +51,7 @@ def _vector_norm(x, order, axis, keepdims):
     if order == 0:
         return _core.sum(_core.not_equal(x, 0).astype(x.dtype), axis, keepdims)
     if not x.shape[axis]:
-        return _core.sum(size, axis, keepdims)
+        return _core.sum(size, axis, keepdims) + (0.0 if order > 0 else math.inf)
     # Scaled, so that no power overflows; through the scale no derivative flows, since its contributions cancel.
     fixed = _core.stop_gradient(size)
     scale = _core.max(fixed, axis, True) if order > 0 else _core.min(fixed, axis, True)
@@ -167,14 +167,15 @@ def _pade(a, identity):
 def _expm(a):
     size = _core.stop_gradient(norm(a, 1, (-2, -1), True))
     count = _core.clip(_core.ceil(_core.log2(size / PADE_NORM)), 0.0, float(MOST_SQUARINGS))
-    most = _core.max(count)
+    most = _core.max(_core.where(_core.isnan(count), 0.0, count))  # of a batch, the other matrices' go on
     result = _pade(a / _core.exp2(count), _core.eye(a.shape[-1], dtype=a.dtype))
 
     def square(power, step):
         wanted = _core.less(step, count)
         return _choose(_core.less(step, most), lambda x: _core.where(wanted, x @ x, x), lambda x: x, power), None
 
-    return scan(square, result, xs=_core.arange(MOST_SQUARINGS, dtype=a.dtype))[0]
+    result = scan(square, result, xs=_core.arange(MOST_SQUARINGS, dtype=a.dtype))[0]
+    return _core.where(size > PADE_NORM * 2.0**MOST_SQUARINGS, math.nan, result)
 
 
 def expm(a):
@@ -182,7 +183,7 @@ def expm(a):
 
     Derivatives of every order are those of these products. NaN where the 1-norm is beyond 2e10, and for matrices that
     are not finite. ValueError for what are no square matrices. Some ten products of matrices, and one more for each
-    doubling of the norm beyond 5.
+    doubling of the norm beyond 5 (under vmap, for each of the 32 possible).
     """
     a = _floating(a, "expm")
     if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:

@@ -1,6 +1,5 @@
 /* An assembler for the few x86-64 instructions that kernels need (Intel 64 and IA-32 Architectures Software Developer's
- * Manual, volume 2): moves, calls, one loop, and arithmetic on vectors of up to 32 bytes (AVX2) or
- * 64 (AVX-512).
+ * Manual, volume 2): moves, calls, one loop, and arithmetic on vectors of up to 32 bytes (AVX2) or 64 (AVX-512).
  *
  * Bytes are collected in memory that grows; when there is none left, `failed` stays set and nothing more is written.
  * Constants wait in a pool that qb_x86_finish puts behind the code. */

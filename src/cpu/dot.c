@@ -3,7 +3,7 @@
  * Factors are read by strides, so that transposed and batched operands cost no copy. BLAS runs single-threaded: its
  * threads spin, and the order of its sums would depend on their number. Large products are cut into chunks for our own
  * threads, never along a sum: by the batch, by rows and columns of the result. What gemm.h computes has the same bits
- * however it is cut, so its chunks suit the number of threads; those of BLAS are always the same. */
+ * however it is cut, so its chunks suit the number of threads; a product by BLAS is cut where its shape alone says. */
 #include "cpu/cpu.h"
 
 #include "base/threads.h"

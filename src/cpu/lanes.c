@@ -200,8 +200,8 @@ FOR_ANY(SELECT_KERNEL, )
 /* ---- Reductions */
 
 /* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1; so that
- * extremes need not wait for one another, they have 32 partial results. These stand in as few registers as hold them, written with the compiler's vector types: combining by a comparison is beyond
- * its loop vectorizer. */
+ * extremes need not wait for one another, they have 32 partial results. These stand in as few registers as hold them,
+ * written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. */
 #if defined(__AVX512F__)
 #define REGISTER_BYTES 64
 #elif defined(__AVX2__)

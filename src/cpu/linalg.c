@@ -65,7 +65,7 @@ static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
 /* ---- Cholesky */
 
 /* Rows of a block: a diagonal block is factored by one core, so it has to be small beside the rest, and large enough for
- * BLAS. Matrices of up to two are left to LAPACK. */
+ * BLAS. Matrices of up to two blocks are left to LAPACK. */
 enum { BLOCK = 64, LANES = 16, MANY_COLUMNS = 16 };
 
 typedef struct cholesky {
@@ -91,7 +91,10 @@ static bool factor_diagonal_block(const cholesky *c)
         DPOTRF("U", &width, block, &leading, &info);
     else
         SPOTRF("U", &width, block, &leading, &info);
-    return info == 0;
+    bool positive = info == 0; /* of a NaN some libraries do not say that it is not */
+    for (int64_t i = 0; i < c->width && positive; i++)
+        positive = qb_dtype_load(c->dtype, qb_element(block, c->dtype, i * (c->n + 1))) > 0;
+    return positive;
 }
 
 /* Rows below the diagonal block, counted from its end. */
@@ -385,6 +388,8 @@ static void factor_panel(const lu *f)
     for (int64_t i = count - 1; i >= 0; i--) {
         int pivot;
         memcpy(&pivot, (const char *)narrow + i * (int64_t)sizeof pivot, sizeof pivot);
+        if (pivot <= i || pivot > rows) /* none could be chosen among what is not finite */
+            pivot = (int)i + 1;
         int64_t wide = f->first + pivot - 1;
         memcpy(f->pivots + f->first + i, &wide, sizeof wide);
     }
@@ -573,7 +578,7 @@ static void multiply_diagonal(qb_dtype dtype, const void *factors, int64_t n, do
     double mantissa = parity;
     int64_t exponent = 0;
     for (int64_t i = 0; i < n; i++) {
-        int part;
+        int part = 0; /* which frexp leaves alone for what is not finite */
         mantissa = frexp(mantissa * qb_dtype_load(dtype, qb_element(factors, dtype, i * (n + 1))), &part);
         exponent += part;
     }

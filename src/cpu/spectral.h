@@ -13,7 +13,8 @@
 #define QB_EIGH_ELEMENTS(n) QB_EIGH_WORK(n)
 #define QB_EIGH_INTEGERS(n) (3 + 5 * (n))
 #define QB_SVD_WORK(m, n)                                                                                              \
-    (4 * QB_SMALLER(m, n) * QB_SMALLER(m, n) + 7 * QB_SMALLER(m, n) + QB_LARGER(m, n) + 64 * ((m) + (n)) + 1)
+    (4 * QB_SMALLER(m, n) * QB_SMALLER(m, n) + 7 * QB_SMALLER(m, n) + QB_LARGER(m, n) +                                \
+     QB_SMALLER(64, QB_SMALLER(m, n)) * ((m) + (n)) + 1)
 #define QB_SVD_ELEMENTS(m, n) ((m) * (n) + QB_SVD_WORK(m, n))
 #define QB_SVD_INTEGERS(m, n) (8 * QB_SMALLER(m, n))
 #define QB_QR_WORK(m, n)      (64 * (m) + 1)

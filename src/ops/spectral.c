@@ -224,8 +224,10 @@ static void svd_jvp(qb_rule *r)
     qb_value tv = qb_matrix_product(g, t, false, v1, false), tu = qb_matrix_product(g, t, true, u1, false);
     qb_value d = qb_matrix_product(g, u1, true, tv, false);
     qb_value along = spread(g, s, k, k, true), down = spread(g, s, k, k, false), gap = qb_sub(g, along, down);
-    qb_value f = reciprocal_or_zero(g, qb_mul(g, qb_add(g, along, down), gap), gap, s);
-    qb_value by_columns = qb_mul(g, d, along), by_rows = qb_mul(g, d, down), inverse = reciprocal_or_zero(g, s, s, s);
+    /* by their sum first, and only then by their difference: squares could overflow */
+    qb_value f = reciprocal_or_zero(g, gap, gap, s), part = reciprocal_or_zero(g, qb_add(g, along, down), gap, s);
+    qb_value by_columns = qb_mul(g, d, qb_mul(g, along, part)), by_rows = qb_mul(g, d, qb_mul(g, down, part));
+    qb_value inverse = reciprocal_or_zero(g, s, s, s);
     qb_value turn_u = qb_mul(g, f, qb_add(g, by_columns, qb_matrix_transposed(g, by_columns)));
     qb_value turn_v = qb_mul(g, f, qb_add(g, by_rows, qb_matrix_transposed(g, by_rows)));
     int rank = qb_graph_rank(g, u);
@@ -349,21 +351,39 @@ static qb_status pseudo_inverse_infer(const qb_inference *in)
     return QB_OK;
 }
 
+typedef struct factor {
+    qb_value matrix;
+    bool transposed;
+} factor;
+
+/* (a b) c or a (b c). */
+static qb_value product_of_three(qb_graph *g, bool first_two, factor a, factor b, factor c)
+{
+    if (first_two) {
+        qb_value ab = qb_matrix_product(g, a.matrix, a.transposed, b.matrix, b.transposed);
+        return qb_matrix_product(g, ab, false, c.matrix, c.transposed);
+    }
+    qb_value bc = qb_matrix_product(g, b.matrix, b.transposed, c.matrix, c.transposed);
+    return qb_matrix_product(g, a.matrix, a.transposed, bc, false);
+}
+
 /* dX = -X dA X + X X^T dA^T (1 - A X) + (1 - X A) dA^T X^T X (Golub and Pereyra, "The differentiation of pseudo-inverses
- * and nonlinear least squares problems whose variables separate", 1973). */
+ * and nonlinear least squares problems whose variables separate", 1973), multiplied so that no product has more rows and columns than
+ * the smaller extent of A. */
 static void pseudo_inverse_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;
     qb_value a = r->operand[0], x = r->result[0], t = r->tangent[0];
     if (t == QB_NONE)
         return;
-    qb_value ax = qb_matrix_product(g, a, false, x, false), xa = qb_matrix_product(g, x, false, a, false);
-    qb_value left = qb_sub(g, qb_identity_like(g, ax), ax), right = qb_sub(g, qb_identity_like(g, xa), xa);
-    qb_value inner = qb_matrix_product(g, qb_matrix_product(g, x, false, t, false), false, x, false);
-    qb_value xxt = qb_matrix_product(g, x, false, x, true), xtx = qb_matrix_product(g, x, true, x, false);
-    qb_value beyond_rows = qb_matrix_product(g, qb_matrix_product(g, xxt, false, t, true), false, left, false);
-    qb_value beyond_columns = qb_matrix_product(g, qb_matrix_product(g, right, false, t, true), false, xtx, false);
-    r->result_tangent[0] = qb_sub(g, qb_add(g, beyond_rows, beyond_columns), inner);
+    bool tall = qb_extent_from_end(g, a, 2) >= qb_extent_from_end(g, a, 1);
+    factor plain_a = {a, false}, plain_x = {x, false}, across_x = {x, true}, across_t = {t, true};
+    qb_value y = product_of_three(g, tall, plain_x, across_x, across_t);
+    qb_value z = product_of_three(g, tall, across_t, across_x, plain_x);
+    qb_value inner = product_of_three(g, tall, plain_x, (factor){t, false}, plain_x);
+    y = qb_sub(g, y, product_of_three(g, tall, (factor){y, false}, plain_a, plain_x));
+    z = qb_sub(g, z, product_of_three(g, tall, plain_x, plain_a, (factor){z, false}));
+    r->result_tangent[0] = qb_sub(g, qb_add(g, y, z), inner);
 }
 
 static void pseudo_inverse_batch(qb_rule *r)

@@ -147,9 +147,10 @@ static qb_status by_scalar(const qb_graph *graph, const char *what, int wrt, qb_
         status = decide(what, forward, reverse, reverse_flops, note, &chosen);
     else if (status == QB_OK)
         chosen = forward;
-    if (status == QB_OK && !reverse)
-        qb_text_add(note, "%s: forward mode (%s)", what,
-                    promising ? "there is no reverse mode of it" : "reverse mode could not save 40 %");
+    if (status == QB_OK && !reverse && promising)
+        qb_text_add(note, "%s: forward mode (there is no reverse mode of it)", what);
+    else if (status == QB_OK && !reverse)
+        qb_text_add(note, "%s: forward mode (reverse mode could not save %.0f %%)", what, 100 * (1 - margin));
     if (status == QB_OK)
         *out = qb_graph_retain(chosen);
     qb_graph_release(forward);

@@ -156,9 +156,14 @@ def test_a_matrix_that_is_not_definite(n):
     result = np.asarray(qb.jit(linalg.cholesky)(qb.array(a)))
     assert np.isnan(result[1]).all()
     np.testing.assert_array_equal(result[0], np.eye(n))
+    for row in {0, n // 2, n - 1}:
+        a[1] = np.eye(n)
+        a[1, row, row] = np.nan
+        with pytest.raises(ValueError, match=r"batch index \(1,\) is not positive definite"):
+            linalg.cholesky(qb.array(a))
 
 
-@pytest.mark.parametrize("n", [2, 9])
+@pytest.mark.parametrize("n", [2, 9, 150])
 def test_determinants_of_singular_and_of_nonfinite_matrices(n):
     zeros, infinite = np.zeros((n, n)), np.eye(n)
     infinite[0, 1] = np.inf
@@ -354,6 +359,22 @@ def test_derivatives_of_square_factors(shape):
     np.testing.assert_allclose(dvh @ vh.T + vh @ dvh.T, 0 * (vh @ vh.T), atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
+def test_derivatives_of_singular_vectors_do_not_overflow_on_the_way(scale):
+    a, da = matrices(4, 3), matrices(4, 3, seed=1)
+    (u, s, vh), (du, ds, dvh) = tangents(linalg.svd, a, da)
+    found, derivative = tangents(linalg.svd, a * scale, da * scale)
+    for got, expected in zip((*found, *derivative), (u, s * scale, vh, du, ds * scale, dvh), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12 * abs(expected).max())
+
+
+def test_the_gradient_of_a_tall_least_squares_solution_is_of_its_size():
+    """No product of it is as large as the number of rows squared."""
+    a, b = qb.array(matrices(5000, 3)), qb.array(matrices(5000, 1))
+    gradient = qb.jit(qb.grad(lambda a: qb.sum(linalg.lstsq(a, b)[0] ** 2)))
+    assert gradient.lower(a).cost().peak_bytes < 5000 * 3 * 8 * 40
+
+
 def test_derivatives_beside_repeated_eigenvalues():
     """The simple eigenvector's derivative is exact; nothing is NaN, nor large, at any order."""
     turn, _ = np.linalg.qr(matrices(4, 4))
@@ -429,6 +450,7 @@ def test_norms_at_the_ends():
     assert np.isnan(linalg.norm(qb.array([1.0, np.nan]), 3).item())
     assert linalg.norm(qb.array([1.0, np.inf]), 3).item() == np.inf
     assert linalg.norm(qb.zeros(0)).item() == 0
+    assert linalg.norm(qb.zeros(0), -3).item() == np.inf
     assert linalg.norm(qb.ones(2, dtype=qb.float32), 3).dtype == qb.float32
     for call, message in (
         (lambda: linalg.norm(qb.ones((2, 2)), 3), "3 is no order of the norm of a matrix"),
@@ -543,6 +565,9 @@ def test_exponential_at_the_ends():
     np.testing.assert_allclose(
         np.asarray(linalg.expm(qb.array([[-1e4, 0.0], [0.0, -1.0]]))), np.diag([0, np.exp(-1)]), rtol=1e-11
     )
+    mixed = linalg.expm(qb.array([[[np.nan, 0.0], [0.0, 0.0]], [[-40.0, 0.0], [0.0, -1.0]]]))
+    np.testing.assert_allclose(np.asarray(mixed)[1], np.diag(np.exp([-40.0, -1.0])), rtol=1e-11)
+    assert np.isnan(np.asarray(linalg.expm(qb.array([[0.0, 1e11], [-1e11, 0.0]])))).all()
     hessian = qb.hessian(lambda a: linalg.expm(a)[0, 0])(qb.zeros((2, 2)))  # of 1 + a + a a / 2
     np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[0], [1, 0, 0, 0], atol=1e-15)
     np.testing.assert_allclose(np.asarray(hessian).reshape(4, 4)[1], [0, 0, 0.5, 0], atol=1e-15)
