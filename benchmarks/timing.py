@@ -8,7 +8,7 @@ import numpy as np
 
 BLOCK_SECONDS = 5e-4  # far shorter than a time slice of a busy machine: most blocks run without a break
 WARM_SECONDS = 3e-4
-QUIET_SECONDS = 3e-2  # how long threads of the peer before may go on looking for work, which a call on all cores would feel
+QUIET_SECONDS = 3e-2  # how long threads of the peer before may go on looking for work
 LARGE = 10_000  # results with more elements are compared by samples
 
 
@@ -59,8 +59,11 @@ class Call:
             count *= 4
 
     def block(self, count: int) -> float:
-        """Seconds a call takes, over a block; after some calls that wake the processor, the caches and the threads, and,
-        where calls are long enough to have threads, wait until those of the peer before sleep."""
+        """Seconds a call takes, over a block.
+
+        First come some calls that wake the processor, the caches and the threads, and, where calls are long enough to
+        have threads, wait until those of the peer before sleep.
+        """
         warmed, enough, few = 0.0, WARM_SECONDS if count > 1 else QUIET_SECONDS, count // 4 + 1
         while warmed < enough:
             warmed += self.seconds(few) * few
