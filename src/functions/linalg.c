@@ -3,6 +3,7 @@
  * Matrices are factored in the batch that they have themselves. Where the right-hand side has batch axes that they lack,
  * these become further columns or rows of it. */
 #include "functions/builder.h"
+#include "ops/matrices.h"
 
 /* ---- Operands */
 
@@ -295,11 +296,8 @@ qb_status qb_build_lu(qb_call *call)
         return QB_OK;
     type.dtype = qb_graph_dtype(g, a);
     factor(call, a, factored);
-    int64_t order[QB_MAX_RANK];
     int rank = type.rank;
-    for (int i = 0; i < rank; i++)
-        order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
-    qb_value factors = qb_permute(g, factored[1], rank, order);
+    qb_value factors = qb_matrix_transposed(g, factored[1]);
     int64_t rows = type.shape[rank - 2], columns = type.shape[rank - 1], k = rows < columns ? rows : columns;
     qb_value lower = qb_part(g, factors, &type, rank - 1, 0, k), upper = qb_part(g, factors, &type, rank - 2, 0, k);
     call->results[0] = permutation_matrix(g, factored[2], &type);
@@ -310,14 +308,6 @@ qb_status qb_build_lu(qb_call *call)
 
 /* ---- Powers */
 
-static qb_value times(qb_graph *g, qb_value a, qb_value b, int rank)
-{
-    int64_t batch[QB_MAX_RANK], last = rank - 1, before = rank - 2;
-    for (int i = 0; i < rank - 2; i++)
-        batch[i] = i;
-    return qb_dot(g, a, b, 1, &last, &before, rank - 2, batch, batch);
-}
-
 qb_status qb_build_matrix_power(qb_call *call)
 {
     qb_graph *g = call->graph;
@@ -325,7 +315,6 @@ qb_status qb_build_matrix_power(qb_call *call)
     int64_t n = call->parameter[0].integer;
     QB_TRY(check_square(call, 0));
     QB_TRY(qb_take_operand(call, n < 0 ? QB_TAKES_FLOATING : QB_TAKES_NUMERIC, 0, &square));
-    int rank = qb_graph_rank(g, call->operand[0]);
     if (n < 0) {
         factor(call, square, factored);
         fail_where_singular(call, factored[3]);
@@ -333,9 +322,9 @@ qb_status qb_build_matrix_power(qb_call *call)
     }
     for (uint64_t rest = n < 0 ? -(uint64_t)n : (uint64_t)n; rest > 0; rest >>= 1) {
         if (rest & 1)
-            product = product == QB_NONE ? square : times(g, product, square, rank);
+            product = product == QB_NONE ? square : qb_matrix_product(g, product, false, square, false);
         if (rest > 1)
-            square = times(g, square, square, rank);
+            square = qb_matrix_product(g, square, false, square, false);
     }
     call->result = product == QB_NONE ? qb_identity_like(g, square) : product;
     return QB_OK;

@@ -1,5 +1,6 @@
 /* qb.linalg: orthogonal decompositions, and what is made of them. */
 #include "functions/builder.h"
+#include "ops/matrices.h"
 
 static qb_status take_matrices(qb_call *call, bool square, qb_type *type, qb_value *out)
 {
@@ -13,21 +14,13 @@ static qb_status take_matrices(qb_call *call, bool square, qb_type *type, qb_val
     return QB_OK;
 }
 
-static qb_value swapped(qb_graph *g, qb_value a, int rank)
-{
-    int64_t order[QB_MAX_RANK];
-    for (int i = 0; i < rank; i++)
-        order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
-    return qb_permute(g, a, rank, order);
-}
-
 qb_status qb_build_eigh(qb_call *call)
 {
     qb_type type;
     qb_value a;
     QB_TRY(take_matrices(call, true, &type, &a));
     qb_eigh(call->graph, a, call->results);
-    call->results[1] = swapped(call->graph, call->results[1], type.rank);
+    call->results[1] = qb_matrix_transposed(call->graph, call->results[1]);
     return QB_OK;
 }
 

@@ -286,20 +286,6 @@ static qb_value extended(qb_graph *g, qb_value a, int64_t n)
                      qb_splat(g, type.dtype, type.rank, type.shape, 1), qb_pad(g, a, none, high, none));
 }
 
-/* The first k of the places in the last axis but one. */
-static qb_value first_rows(qb_graph *g, qb_value a, int64_t k)
-{
-    if (a < 0)
-        return a;
-    qb_type type;
-    qb_value_type(g, a, &type);
-    int64_t start[QB_MAX_RANK] = {0}, step[QB_MAX_RANK];
-    for (int i = 0; i < type.rank; i++)
-        step[i] = 1;
-    type.shape[type.rank - 2] = k;
-    return qb_slice(g, a, start, type.shape, step);
-}
-
 /* The factors L (m x m) and U (n x n), each transposed, of m x n matrices: where these are not square, columns of the unit
  * matrix complete L, rows of it U. Their other triangles hold what does not belong to them. */
 static void square_factors(qb_graph *g, qb_value factors, qb_value *l, qb_value *u)
@@ -313,8 +299,9 @@ static void square_factors(qb_graph *g, qb_value factors, qb_value *l, qb_value 
     if (rows == columns)
         return;
     qb_value other_way = qb_matrix_transposed(g, factors);
-    *l = rows > columns ? extended(g, factors, rows) : first_rows(g, factors, rows);
-    *u = rows < columns ? extended(g, factors, columns) : qb_matrix_transposed(g, first_rows(g, other_way, columns));
+    *l = rows > columns ? extended(g, factors, rows) : qb_matrix_part(g, factors, 2, 0, rows);
+    *u = rows < columns ? extended(g, factors, columns)
+                        : qb_matrix_transposed(g, qb_matrix_part(g, other_way, 2, 0, columns));
 }
 
 /* With dA's rows exchanged as A's were, and T = L^-1 dA U^-1: dL = L below(T), dU = upper(T) U; L and U square as

@@ -39,6 +39,20 @@ qb_value qb_matrix_transposed(qb_graph *g, qb_value a)
     return qb_permute(g, a, rank, order);
 }
 
+qb_value qb_matrix_part(qb_graph *g, qb_value a, int place, int64_t first, int64_t limit)
+{
+    if (a < 0)
+        return a;
+    qb_type type;
+    qb_value_type(g, a, &type);
+    int64_t start[QB_MAX_RANK] = {0}, step[QB_MAX_RANK];
+    for (int i = 0; i < type.rank; i++)
+        step[i] = 1;
+    start[type.rank - place] = first;
+    type.shape[type.rank - place] = limit;
+    return qb_slice(g, a, start, type.shape, step);
+}
+
 qb_value qb_is_in_part(qb_graph *g, qb_value like, qb_part_of_plane which)
 {
     if (like < 0)

@@ -14,6 +14,9 @@ qb_status qb_check_extents(const qb_inference *in, const qb_type *a, int64_t mos
 qb_value qb_matrix_product(qb_graph *g, qb_value a, bool a_transposed, qb_value b, bool b_transposed);
 qb_value qb_matrix_transposed(qb_graph *g, qb_value a);
 
+/* Columns (place 1) or rows (place 2) first .. limit-1. */
+qb_value qb_matrix_part(qb_graph *g, qb_value a, int place, int64_t first, int64_t limit);
+
 /* Where places (i, j) of matrices have j <= i, j < i, or j == i, as bool of the shape of `like`. */
 typedef enum qb_part_of_plane { QB_PART_LOWER, QB_PART_BELOW, QB_PART_DIAGONAL } qb_part_of_plane;
 qb_value qb_is_in_part(qb_graph *g, qb_value like, qb_part_of_plane which);

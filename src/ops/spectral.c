@@ -76,21 +76,6 @@ static qb_value diagonal_of(qb_graph *g, qb_value a)
     return qb_reduce_sum(g, diagonal, 1, &axis);
 }
 
-/* Rows or columns first .. limit-1. */
-static qb_value some_of(qb_graph *g, qb_value a, bool columns, int64_t first, int64_t limit)
-{
-    if (a < 0)
-        return a;
-    qb_type type;
-    qb_value_type(g, a, &type);
-    int64_t start[QB_MAX_RANK] = {0}, step[QB_MAX_RANK];
-    for (int i = 0; i < type.rank; i++)
-        step[i] = 1;
-    start[type.rank - (columns ? 1 : 2)] = first;
-    type.shape[type.rank - (columns ? 1 : 2)] = limit;
-    return qb_slice(g, a, start, type.shape, step);
-}
-
 /* A result that is memory: of so many elements for each matrix, `work` of them under a size of 32 bits that LAPACK gets, and
  * integers of 32 bits. Integers, so that nobody mistakes what is in it for numbers. */
 static qb_status infer_space(const qb_inference *in, int64_t elements, int64_t work, int64_t integers, qb_type *out)
@@ -197,7 +182,7 @@ static qb_status svd_infer(const qb_inference *in)
  * them. Where there are vectors beyond the first k (all are there), these turn against them. */
 static qb_value vectors_tangent(qb_graph *g, qb_value all, int64_t k, qb_value turn, qb_value n, bool whole)
 {
-    qb_value some = some_of(g, all, true, 0, k), within = qb_matrix_product(g, some, false, turn, false);
+    qb_value some = qb_matrix_part(g, all, 1, 0, k), within = qb_matrix_product(g, some, false, turn, false);
     int64_t extent = qb_graph_shape(g, all)[qb_graph_rank(g, all) - 2];
     if (extent == k)
         return within;
@@ -205,7 +190,7 @@ static qb_value vectors_tangent(qb_graph *g, qb_value all, int64_t k, qb_value t
     within = qb_add(g, within, qb_sub(g, n, inside));
     if (!whole)
         return within;
-    qb_value others = some_of(g, all, true, k, extent);
+    qb_value others = qb_matrix_part(g, all, 1, k, extent);
     qb_value against = qb_matrix_product(g, some, false, qb_matrix_product(g, n, true, others, false), false);
     return qb_concat(g, 2, (qb_value[]){within, qb_neg(g, against)}, qb_graph_rank(g, all) - 1);
 }
@@ -220,7 +205,7 @@ static void svd_jvp(qb_rule *r)
     bool whole = r->attribute[0].integer != 0;
     if (u < 0 || v < 0 || k == 0)
         return;
-    qb_value u1 = some_of(g, u, true, 0, k), v1 = some_of(g, v, true, 0, k);
+    qb_value u1 = qb_matrix_part(g, u, 1, 0, k), v1 = qb_matrix_part(g, v, 1, 0, k);
     qb_value tv = qb_matrix_product(g, t, false, v1, false), tu = qb_matrix_product(g, t, true, u1, false);
     qb_value d = qb_matrix_product(g, u1, true, tv, false);
     qb_value along = spread(g, s, k, k, true), down = spread(g, s, k, k, false), gap = qb_sub(g, along, down);
@@ -295,12 +280,12 @@ static void qr_jvp(qb_rule *r)
     int rank = qb_graph_rank(g, q);
     int64_t none[QB_MAX_RANK] = {0}, high[QB_MAX_RANK] = {0};
     int64_t columns = qb_graph_shape(g, q)[rank - 1], n = last_extent(g, upper);
-    qb_value square = some_of(g, upper, false, 0, n);
+    qb_value square = qb_matrix_part(g, upper, 2, 0, n);
     qb_value b = qb_triangular_solve(g, square, r->tangent[0], QB_SOLVE_RIGHT);
     qb_value c = qb_matrix_product(g, q, true, b, false);
     high[rank - 1] = columns - n;
     qb_value low = qb_lower_part(g, qb_pad(g, c, none, high, none), false);
-    qb_value w = qb_sub(g, low, qb_matrix_transposed(g, low)), first = some_of(g, w, true, 0, n);
+    qb_value w = qb_sub(g, low, qb_matrix_transposed(g, low)), first = qb_matrix_part(g, w, 1, 0, n);
     r->result_tangent[1] = qb_matrix_product(g, qb_sub(g, c, first), false, square, false);
     r->result_tangent[0] = r->attribute[0].integer
                                ? qb_matrix_product(g, q, false, w, false)
