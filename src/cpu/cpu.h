@@ -17,8 +17,9 @@ void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers
 void qb_kernel_run_rows(const qb_kernel *kernel, char *const *slots, char **registers, int64_t rows, int64_t first,
                         int64_t limit);
 
-/* Fills traversal, lanes and stack_size from the split and the reductions. */
-void qb_kernel_choose_traversal(qb_kernel *kernel);
+/* Fills traversal, lanes and stack_size from the split and the reductions. `only_reduces`: what is reduced is memory as it
+ * lies. */
+void qb_kernel_choose_traversal(qb_kernel *kernel, bool only_reduces);
 /* Cuts the lanes into chunks for threads, given about how long a lane takes; after the traversal is chosen. */
 void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds);
 int64_t qb_kernel_partial_size(const qb_kernel *kernel);

@@ -339,14 +339,15 @@ static void run_groups(const run *r, int64_t group, int64_t limit)
 
 /* ---- Choice */
 
-void qb_kernel_choose_traversal(qb_kernel *kernel)
+void qb_kernel_choose_traversal(qb_kernel *kernel, bool only_reduces)
 {
-    int64_t lanes = QB_KERNEL_LANES, extent = kernel->extent, inner = kernel->inner;
+    int64_t lanes = only_reduces ? QB_KERNEL_LANES_REDUCED : QB_KERNEL_LANES;
+    int64_t extent = kernel->extent, inner = kernel->inner;
     kernel->stack_size = 0;
     kernel->panel = (int32_t)smaller(inner, MOST_IN_PANEL);
     if (kernel->reduction_count == 0 || kernel->count == 0) {
         kernel->traversal = QB_TRAVERSE_LINEAR;
-    } else if (extent <= SHORT_EXTENT && extent * inner <= lanes) {
+    } else if (extent <= SHORT_EXTENT && extent * inner <= QB_KERNEL_LANES) {
         kernel->traversal = QB_TRAVERSE_SHORT;
         lanes -= lanes % (extent * inner);
     } else if (inner == 1 && extent <= lanes) {
@@ -355,9 +356,9 @@ void qb_kernel_choose_traversal(qb_kernel *kernel)
     } else if (inner == 1) {
         kernel->traversal = QB_TRAVERSE_LONG;
         kernel->stack_size = 8 * levels((extent + lanes - 1) / lanes);
-    } else if (inner <= lanes / 2) {
+    } else if (inner <= QB_KERNEL_LANES / 2) {
         kernel->traversal = QB_TRAVERSE_COLUMNS;
-        lanes -= lanes % inner;
+        lanes = QB_KERNEL_LANES - QB_KERNEL_LANES % inner;
         int64_t rows = lanes / inner;
         kernel->stack_size = vector_stride(lanes) * (1 + levels((extent + rows - 1) / rows));
     } else {

@@ -16,6 +16,7 @@ enum {
     QB_GEMM_DEPTH = 128,            /* rows of b's panel, which then lies in the first-level cache; */
     QB_GEMM_GREAT_DEPTH = 256,      /* where c is not in the second-level cache, it should be passed over less often */
     QB_GEMM_GREAT_BYTES = 1 << 20,  /* of such a c */
+    QB_GEMM_PACKED_BYTES = 1024,    /* of a row of b are packed at a time: whole lines of the cache, and few pages */
     QB_GEMM_HEIGHT = 516,           /* rows of a that are packed at a time, for the second-level cache */
     QB_GEMM_PANELS_DIRECT = 8,      /* so many times a is read as it lies; packing it pays for more */
     QB_GEMM_DIRECT_BYTES = 1 << 15, /* b is read as it lies where a block of it fits the first-level cache */
@@ -35,13 +36,21 @@ static inline bool qb_gemm_packs_left(const qb_product_shape *shape, int64_t ele
     return shape->n > QB_GEMM_PANELS_DIRECT * panel_bytes / element_size;
 }
 
+/* Panels of b that are packed together, at most. */
+static inline int64_t qb_gemm_group(int64_t n, int64_t element_size, int64_t panel_bytes)
+{
+    int64_t panels = (n * element_size + panel_bytes - 1) / panel_bytes;
+    return panels < QB_GEMM_PACKED_BYTES / panel_bytes ? panels : QB_GEMM_PACKED_BYTES / panel_bytes;
+}
+
 /* Bytes of scratch memory for a product of this shape or a part of it; to be aligned as frames are. */
 static inline int64_t qb_gemm_scratch(const qb_product_shape *shape, int64_t depth, int64_t element_size,
                                       int64_t panel_bytes)
 {
     int64_t height = shape->m < QB_GEMM_HEIGHT ? shape->m : QB_GEMM_HEIGHT;
     bool packs = qb_gemm_packs_left(shape, element_size, panel_bytes);
-    return depth * (panel_bytes + (packs ? height * element_size : 0));
+    return depth *
+           (qb_gemm_group(shape->n, element_size, panel_bytes) * panel_bytes + (packs ? height * element_size : 0));
 }
 
 #define QB_GEMM_NAME(type, isa)          QB_GEMM_NAME_EXPANDED(type, isa)

@@ -183,25 +183,41 @@ static void NAME(pack_columns)(int64_t k, const T *b, int64_t b_k, int64_t b_n, 
             out[p * stride + i] = b[i * b_n + p * b_k];
 }
 
-/* `width` columns of b from `first` on: for each term the vectors of a tile side by side. */
-static void NAME(pack_panel)(const NAME(block) * s, int64_t first, int64_t width, int vectors)
+/* Some columns, all rows of a block of b; where it is packed, for each term the vectors of a tile side by side. */
+typedef struct NAME(panel) {
+    int64_t first, width;
+    int vectors;
+    T *packed;
+} NAME(panel);
+
+/* Panels side by side in memory, term by term: a line of the cache may be part of two. */
+static void NAME(pack_rows_of_panels)(const NAME(block) * s, int count, const NAME(panel) * panels)
 {
-    int64_t b_k = s->d->b_k, b_n = s->d->b_n, last = width - LANES, stride = vectors * LANES;
-    const T *b = s->b + first * b_n;
-    T *out = s->packed_b;
-    if (width < LANES) {
+    const T *row = s->b;
+    for (int64_t p = 0; p < s->k; p++, row += s->d->b_k)
+        for (const NAME(panel) *panel = panels; panel < panels + count; panel++) {
+            const T *b = row + panel->first;
+            T *out = panel->packed + p * panel->vectors * LANES;
+            for (int v = 0; v < panel->vectors - 1; v++)
+                *(VECTOR *)(out + v * LANES) = *(const UNALIGNED *)(b + v * LANES);
+            *(VECTOR *)(out + (panel->vectors - 1) * LANES) = *(const UNALIGNED *)(b + panel->width - LANES);
+        }
+}
+
+static void NAME(pack_panel)(const NAME(block) * s, const NAME(panel) * panel)
+{
+    int64_t b_k = s->d->b_k, b_n = s->d->b_n;
+    const T *b = s->b + panel->first * b_n;
+    T *out = panel->packed;
+    if (panel->width < LANES) {
         for (int64_t p = 0; p < s->k; p++, b += b_k, out += LANES)
             for (int64_t j = 0; j < LANES; j++)
-                out[j] = j < width ? b[j * b_n] : 0;
-    } else if (b_n == 1) {
-        for (int64_t p = 0; p < s->k; p++, b += b_k, out += stride) {
-            for (int v = 0; v < vectors - 1; v++)
-                *(VECTOR *)(out + v * LANES) = *(const UNALIGNED *)(b + v * LANES);
-            *(VECTOR *)(out + stride - LANES) = *(const UNALIGNED *)(b + last);
-        }
-    } else {
-        for (int v = 0; v < vectors; v++)
-            NAME(pack_columns)(s->k, b + (v < vectors - 1 ? v * LANES : last) * b_n, b_k, b_n, out + v * LANES, stride);
+                out[j] = j < panel->width ? b[j * b_n] : 0;
+        return;
+    }
+    for (int v = 0; v < panel->vectors; v++) {
+        int64_t column = v < panel->vectors - 1 ? v * LANES : panel->width - LANES;
+        NAME(pack_columns)(s->k, b + column * b_n, b_k, b_n, out + v * LANES, panel->vectors * LANES);
     }
 }
 
@@ -221,29 +237,38 @@ static void NAME(pack_rows)(const NAME(block) * s)
             *out++ = s->a[i * a_m + p * a_k];
 }
 
-/* `width` columns of c from `first` on. */
-static void NAME(run_panel)(const NAME(block) * s, int64_t first, int64_t width, int vectors)
+/* The panel's columns of c. */
+static void NAME(run_panel)(const NAME(block) * s, const NAME(panel) * panel)
 {
-    int64_t last = width < LANES ? 0 : width - LANES;
+    int64_t first = panel->first, width = panel->width, last = width < LANES ? 0 : width - LANES;
     NAME(tile)
     t = {.k = s->k,
          .a_m = s->packs_a ? 1 : s->d->a_m,
          .a_k = s->d->a_k,
-         .b = s->packs_b ? s->packed_b : s->b + first,
-         .b_k = s->packs_b ? vectors * LANES : s->d->b_k,
-         .b_last = s->packs_b ? (vectors - 1) * LANES : last,
+         .b = s->packs_b ? panel->packed : s->b + first,
+         .b_k = s->packs_b ? panel->vectors * LANES : s->d->b_k,
+         .b_last = s->packs_b ? (panel->vectors - 1) * LANES : last,
          .c_m = s->c_m,
          .c_last = last,
          .width = width};
-    if (s->packs_b)
-        NAME(pack_panel)(s, first, width, vectors);
     for (int64_t row = 0; row < s->rows; row += QB_GEMM_ROWS) {
         int64_t rows = s->rows - row < QB_GEMM_ROWS ? s->rows - row : QB_GEMM_ROWS;
         t.a = s->packs_a ? s->packed_a + row * s->k : s->a + row * t.a_m;
         t.a_k = s->packs_a ? rows : t.a_k;
         t.c = s->c + row * s->c_m + first;
         t.addend = s->addend ? s->addend + row * s->c_m + first : NULL;
-        NAME(tiles)[width < LANES ? 0 : vectors][rows - 1](&t);
+        NAME(tiles)[width < LANES ? 0 : panel->vectors][rows - 1](&t);
+    }
+}
+
+static void NAME(run_panels)(const NAME(block) * s, int count, const NAME(panel) * panels)
+{
+    if (s->packs_b && s->d->b_n == 1 && panels[0].width >= LANES)
+        NAME(pack_rows_of_panels)(s, count, panels);
+    for (int i = 0; i < count; i++) {
+        if (s->packs_b && (s->d->b_n != 1 || panels[i].width < LANES))
+            NAME(pack_panel)(s, &panels[i]);
+        NAME(run_panel)(s, &panels[i]);
     }
 }
 
@@ -251,13 +276,22 @@ static void NAME(run_panel)(const NAME(block) * s, int64_t first, int64_t width,
  * one panel. */
 static void NAME(run_block)(const NAME(block) * s)
 {
+    enum { MOST_TOGETHER = QB_GEMM_PACKED_BYTES / (VECTOR_BYTES * TILE_VECTORS) };
     int64_t n = s->d->n, vectors = (n + LANES - 1) / LANES, panels = (vectors + TILE_VECTORS - 1) / TILE_VECTORS;
+    NAME(panel) together[MOST_TOGETHER];
+    int count = 0;
     if (s->packs_a)
         NAME(pack_rows)(s);
-    for (int64_t panel = 0; panel < panels; panel++) {
-        int64_t first = panel * vectors / panels, limit = (panel + 1) * vectors / panels;
-        int64_t width = (panel == panels - 1 ? n : limit * LANES) - first * LANES;
-        NAME(run_panel)(s, first * LANES, width, (int)(limit - first));
+    for (int64_t i = 0; i < panels; i++) {
+        int64_t first = i * vectors / panels, limit = (i + 1) * vectors / panels;
+        together[count] = (NAME(panel)){.first = first * LANES,
+                                        .width = (i == panels - 1 ? n : limit * LANES) - first * LANES,
+                                        .vectors = (int)(limit - first),
+                                        .packed = s->packed_b + count * s->k * TILE_VECTORS * LANES};
+        if (++count == MOST_TOGETHER || i == panels - 1) {
+            NAME(run_panels)(s, count, together);
+            count = 0;
+        }
     }
 }
 
@@ -266,7 +300,7 @@ void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const voi
 {
     int64_t size = sizeof(T), panel_bytes = VECTOR_BYTES * TILE_VECTORS;
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
-    s.packed_a = s.packed_b + depth * panel_bytes / size;
+    s.packed_a = s.packed_b + depth * qb_gemm_group(d->n, size, panel_bytes) * panel_bytes / size;
     s.packs_a = qb_gemm_packs_left(d, size, panel_bytes);
     s.packs_b =
         d->b_n != 1 || d->n < LANES || (d->b_k * depth * size > QB_GEMM_DIRECT_BYTES && d->m >= QB_GEMM_ROWS_DIRECT);

@@ -7,8 +7,12 @@
  * not compile either.
  *
  * Results must not depend on the instruction set: no contraction (the build says -ffp-contract=off), the same order of
- * operations, and reductions in eight partial results however wide the registers are. */
+ * operations, and reductions in the same partial results however wide the registers are. */
 #include "cpu/lanes_table.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 /* Jump threading turns consecutive selections into branches, and those become twice as many vector selections. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -199,51 +203,89 @@ FOR_ANY(SELECT_KERNEL, )
 
 /* ---- Reductions */
 
-/* Lane i goes to partial result i mod 8, and partial results meet pairwise: j with j + 4, then + 2, then + 1; so that
- * extremes need not wait for one another, they have 32 partial results. These stand in as few registers as hold them,
- * written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. */
+/* Lane i goes to partial result i mod 32, and partial results meet in halves: j with j + 16, then + 8, down to + 1. They
+ * stand in as few registers as hold them, enough of these that an operation need not wait for the one before, and are
+ * written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. Each begins anew
+ * after CHAIN lanes, and what it had is added to the rest: chains of rounding errors stay short. */
 #if defined(__AVX512F__)
-#define REGISTER_BYTES 64
+#define REGISTER_BYTES  64
+#define INTRINSIC(name) _mm512_##name
+#define DOUBLE_REGISTER __m512d
+#define FLOAT_REGISTER  __m512
 #elif defined(__AVX2__)
-#define REGISTER_BYTES 32
+#define REGISTER_BYTES  32
+#define INTRINSIC(name) _mm256_##name
+#define DOUBLE_REGISTER __m256d
+#define FLOAT_REGISTER  __m256
 #else
-#define REGISTER_BYTES 16
+#define REGISTER_BYTES  16
+#define INTRINSIC(name) _mm_##name
+#define DOUBLE_REGISTER __m128d
+#define FLOAT_REGISTER  __m128
 #endif
 
-#define VECTOR_BYTES(type) (sizeof(type) * 8 < REGISTER_BYTES ? sizeof(type) * 8 : REGISTER_BYTES)
+enum { PARTIALS = 32, CHAIN = 16 };
+#define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < REGISTER_BYTES ? sizeof(type) * PARTIALS : REGISTER_BYTES)
 
-#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, combine, partials)                                      \
+/* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results. */
+#define REDUCE_KERNEL_FROM(dtype, element, type, unsigned_type, name, start, take, combine, finish)                    \
     static void reduce_##name##_##dtype(size_t n, void *out, const void *in_a)                                         \
     {                                                                                                                  \
+        typedef element E;                                                                                             \
         typedef type T;                                                                                                \
-        typedef T V __attribute__((vector_size(VECTOR_BYTES(T))));                                                     \
         typedef __attribute__((unused)) unsigned_type U;                                                               \
+        typedef T V __attribute__((vector_size(VECTOR_BYTES(T))));                                                     \
         typedef __attribute__((unused)) U M __attribute__((vector_size(VECTOR_BYTES(T))));                             \
-        enum { WIDTH = sizeof(V) / sizeof(T), COUNT = partials / WIDTH };                                              \
-        const T *a = in_a;                                                                                             \
-        V p[COUNT];                                                                                                    \
-        T partial[partials];                                                                                           \
+        enum { WIDTH = sizeof(V) / sizeof(T), COUNT = PARTIALS / WIDTH };                                              \
+        typedef E S __attribute__((vector_size(WIDTH * sizeof(E))));                                                   \
+        const E *a = in_a;                                                                                             \
+        const V none = (T)(start) - (V){0};                                                                            \
+        __attribute__((unused)) M unordered = {0};                                                                     \
+        V total[COUNT];                                                                                                \
         for (size_t j = 0; j < COUNT; j++)                                                                             \
-            p[j] = (T)(start) - (V){0};                                                                                \
+            total[j] = none;                                                                                           \
         size_t i = 0;                                                                                                  \
-        for (; i + partials <= n; i += partials) {                                                                     \
-            for (size_t j = 0; j < COUNT; j++) {                                                                       \
-                V x;                                                                                                   \
-                memcpy(&x, a + i + j * WIDTH, sizeof x);                                                               \
-                p[j] = VECTOR_##combine(p[j], x);                                                                      \
+        while (n - i >= PARTIALS) {                                                                                    \
+            size_t chain = (n - i) / PARTIALS < CHAIN ? (n - i) / PARTIALS : CHAIN;                                    \
+            V p[COUNT];                                                                                                \
+            for (size_t j = 0; j < COUNT; j++)                                                                         \
+                p[j] = none;                                                                                           \
+            for (; chain > 0; chain--, i += PARTIALS) {                                                                \
+                for (size_t j = 0; j < COUNT; j++) {                                                                   \
+                    S s;                                                                                               \
+                    memcpy(&s, a + i + j * WIDTH, sizeof s);                                                           \
+                    V x = __builtin_convertvector(s, V);                                                               \
+                    p[j] = VECTOR_##take(p[j], x);                                                                     \
+                }                                                                                                      \
             }                                                                                                          \
+            for (size_t j = 0; j < COUNT; j++)                                                                         \
+                total[j] = VECTOR_##combine(total[j], p[j]);                                                           \
         }                                                                                                              \
-        for (size_t j = 0; j < partials; j++)                                                                          \
-            partial[j] = p[j / WIDTH][j % WIDTH];                                                                      \
-        for (size_t j = 0; i < n; i++, j++)                                                                            \
-            partial[j] = (T)SCALAR_##combine(partial[j], a[i]);                                                        \
-        for (size_t width = partials / 2; width > 0; width /= 2)                                                       \
-            for (size_t j = 0; j < width; j++)                                                                         \
-                partial[j] = (T)SCALAR_##combine(partial[j], partial[j + width]);                                      \
-        *(T *)out = partial[0];                                                                                        \
+        for (size_t j = 0; j < COUNT; j++, i += WIDTH) { /* the rest, in the same places */                            \
+            S s = (E)(start) - (S){0};                                                                                 \
+            if (i + WIDTH <= n)                                                                                        \
+                memcpy(&s, a + i, sizeof s);                                                                           \
+            else if (i < n)                                                                                            \
+                memcpy(&s, a + i, (n - i) * sizeof(E));                                                                \
+            else                                                                                                       \
+                break;                                                                                                 \
+            V x = __builtin_convertvector(s, V);                                                                       \
+            total[j] = VECTOR_##take(total[j], x);                                                                     \
+        }                                                                                                              \
+        for (size_t half = COUNT / 2; half > 0; half /= 2)                                                             \
+            for (size_t j = 0; j < half; j++)                                                                          \
+                total[j] = VECTOR_##combine(total[j], total[j + half]);                                                \
+        T lane[WIDTH];                                                                                                 \
+        memcpy(lane, total, sizeof lane);                                                                              \
+        for (size_t half = WIDTH / 2; half > 0; half /= 2)                                                             \
+            for (size_t j = 0; j < half; j++)                                                                          \
+                lane[j] = (T)SCALAR_##combine(lane[j], lane[j + half]);                                                \
+        *(E *)out = FINISH_##finish(lane[0]);                                                                          \
     }
+#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, take, combine, finish)                                  \
+    REDUCE_KERNEL_FROM(dtype, type, type, unsigned_type, name, start, take, combine, finish)
 
-/* Each combination for vectors and for one lane. In a maximum a NaN replaces what was there, and then stays. */
+/* Each combination for vectors and for one lane. */
 #define BLEND(mask, x, y)             (V)(((M)(x) & (mask)) | ((M)(y) & ~(mask)))
 #define VECTOR_SUM(p, x)              (p + x)
 #define SCALAR_SUM(p, x)              (p + x)
@@ -257,55 +299,62 @@ FOR_ANY(SELECT_KERNEL, )
 #define SCALAR_LARGER(p, x)           (x > p ? x : p)
 #define VECTOR_SMALLER(p, x)          BLEND((M)(x < p), x, p)
 #define SCALAR_SMALLER(p, x)          (x < p ? x : p)
-#define VECTOR_LARGER_OR_NAN(p, x)    BLEND((M)(x > p) | (M)(x != x), x, p)
-#define SCALAR_LARGER_OR_NAN(p, x)    (x > p || x != x ? x : p)
-#define VECTOR_SMALLER_OR_NAN(p, x)   BLEND((M)(x < p) | (M)(x != x), x, p)
-#define SCALAR_SMALLER_OR_NAN(p, x)   (x < p || x != x ? x : p)
+#define FINISH_AS_IS(p)               p
 
 #define LOWEST  ((T)-1 < (T)1 ? (U)1 << (8 * sizeof(T) - 1) : (U)0) /* of the integers of type T */
 #define HIGHEST (~(LOWEST))
 
-FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM, 8) /* -0 + x is x, for x = -0, too */
-FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT, 8)
-FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, LARGER_OR_NAN, 32)
-FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, SMALLER_OR_NAN, 32)
-FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM, 8)
-FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT, 8)
-FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER, 32)
-FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER, 32)
-FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER, 32)
-FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, 32)
+FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM, SUM, AS_IS) /* -0 + x is x, for x = -0, too */
+FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT, PRODUCT, AS_IS)
+FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM, WRAPPING_SUM, AS_IS)
+FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT, WRAPPING_PRODUCT, AS_IS)
+FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER, LARGER, AS_IS)
+FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER, SMALLER, AS_IS)
+FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER, LARGER, AS_IS)
+FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, SMALLER, AS_IS)
 
-/* Norms: squares are summed up in double precision, in 32 partial results, enough of them that sums need not wait for
- * one another. */
-#define NORM_PARTIALS 32
-#define NORM_KERNEL(dtype, type, finish)                                                                               \
-    static void reduce_norm_##dtype(size_t n, void *out, const void *in_a)                                             \
-    {                                                                                                                  \
-        typedef double V __attribute__((vector_size(REGISTER_BYTES)));                                                 \
-        typedef type S __attribute__((vector_size(REGISTER_BYTES / sizeof(double) * sizeof(type))));                   \
-        enum { WIDTH = sizeof(V) / sizeof(double), COUNT = NORM_PARTIALS / WIDTH };                                    \
-        const type *a = in_a;                                                                                          \
-        V p[COUNT];                                                                                                    \
-        double partial[NORM_PARTIALS];                                                                                 \
-        for (size_t j = 0; j < COUNT; j++)                                                                             \
-            p[j] = (V){0};                                                                                             \
-        size_t i = 0;                                                                                                  \
-        for (; i + NORM_PARTIALS <= n; i += NORM_PARTIALS)                                                             \
-            for (size_t j = 0; j < COUNT; j++) {                                                                       \
-                S s;                                                                                                   \
-                memcpy(&s, a + i + j * WIDTH, sizeof s);                                                               \
-                V x = __builtin_convertvector(s, V);                                                                   \
-                p[j] += x * x;                                                                                         \
-            }                                                                                                          \
-        memcpy(partial, p, sizeof partial);                                                                            \
-        for (size_t j = 0; i < n; i++, j++)                                                                            \
-            partial[j] += (double)a[i] * (double)a[i];                                                                 \
-        for (size_t width = NORM_PARTIALS / 2; width > 0; width /= 2)                                                  \
-            for (size_t j = 0; j < width; j++)                                                                         \
-                partial[j] += partial[j + width];                                                                      \
-        *(type *)out = finish(partial[0], n, 1, a);                                                                    \
-    }                                                                                                                  \
+/* Of floating numbers: the first of two equal ones, so that zeros keep their sign; a NaN is left out, but noted. The
+ * processor's instruction has the same choice of operands. */
+#if defined(__SSE2__)
+#define VECTOR_CHOICE(name, p, x, otherwise)                                                                           \
+    _Generic(p[0], double                                                                                              \
+             : (V)INTRINSIC(name##_pd)((DOUBLE_REGISTER)(x), (DOUBLE_REGISTER)(p)), float                              \
+             : (V)INTRINSIC(name##_ps)((FLOAT_REGISTER)(x), (FLOAT_REGISTER)(p)))
+#else
+#define VECTOR_CHOICE(name, p, x, otherwise) otherwise(p, x)
+#endif
+#define VECTOR_LARGER_NUMBER(p, x)  VECTOR_CHOICE(max, p, x, VECTOR_LARGER)
+#define SCALAR_LARGER_NUMBER(p, x)  SCALAR_LARGER(p, x)
+#define VECTOR_SMALLER_NUMBER(p, x) VECTOR_CHOICE(min, p, x, VECTOR_SMALLER)
+#define SCALAR_SMALLER_NUMBER(p, x) SCALAR_SMALLER(p, x)
+#define NOTE_NAN(x)                 (unordered |= (M)(x != x))
+#define VECTOR_TAKE_LARGER(p, x)    (NOTE_NAN(x), VECTOR_LARGER_NUMBER(p, x))
+#define VECTOR_TAKE_SMALLER(p, x)   (NOTE_NAN(x), VECTOR_SMALLER_NUMBER(p, x))
+
+/* Whether any bit of a mask is set. */
+static inline bool any_of(size_t size, const void *mask)
+{
+    uint64_t word, any = 0;
+    for (size_t i = 0; i < size; i += sizeof word) {
+        memcpy(&word, (const char *)mask + i, sizeof word);
+        any |= word;
+    }
+    return any != 0;
+}
+#define FINISH_OR_NAN(p) any_of(sizeof unordered, &unordered) ? (T)NAN : p
+
+FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, TAKE_LARGER, LARGER_NUMBER, OR_NAN)
+FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, TAKE_SMALLER, SMALLER_NUMBER, OR_NAN)
+
+/* Norms: squares are summed up in double precision. */
+#define VECTOR_SUM_OF_SQUARES(p, x) (p + x * x)
+#define FINISH_NORM_FLOAT64(p)      qb_norm_of_f64(p, n, 1, a)
+#define FINISH_NORM_FLOAT32(p)      qb_norm_of_f32(p, n, 1, a)
+
+REDUCE_KERNEL_FROM(FLOAT64, double, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, NORM_FLOAT64)
+REDUCE_KERNEL_FROM(FLOAT32, float, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, NORM_FLOAT32)
+
+#define NORM_KERNEL(dtype, type, ...)                                                                                  \
     KERNEL(binary, norm, dtype, SAME)                                                                                  \
     {                                                                                                                  \
         typedef type T;                                                                                                \
@@ -316,9 +365,7 @@ FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, 32)
         for (size_t i = 0; i < n; i++)                                                                                 \
             r[i] = MATH(norm)(pa[i], pb[i]);                                                                           \
     }
-
-NORM_KERNEL(FLOAT64, double, qb_norm_of_f64)
-NORM_KERNEL(FLOAT32, float, qb_norm_of_f32)
+FOR_FLOATING(NORM_KERNEL, )
 
 /* ---- The table */
 

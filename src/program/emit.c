@@ -284,6 +284,15 @@ static bool repeats_in_blocks(const qb_kernel *kernel, int64_t period)
     return false;
 }
 
+/* Whether all that is reduced is memory as it lies. */
+static bool only_reduces(const emitter *e)
+{
+    bool result = e->instruction_count == 0;
+    for (int32_t i = 0; i < e->load_count; i++)
+        result = result && e->loads[i].kind == QB_LOAD_DIRECT;
+    return result;
+}
+
 /* Without reductions the block is free: a multiple of a repeating load's period lets that load be filled once. */
 static void adapt_lanes(emitter *e)
 {
@@ -524,7 +533,7 @@ static qb_status emit_kernel(emitter *e, const qb_unit *unit, qb_kernel **out)
         QB_TRY(emit_member(e, plan->members[unit->first + i]));
     QB_TRY(define_slots(e));
     e->kernel.reduction_count = e->reduction_count;
-    qb_kernel_choose_traversal(&e->kernel);
+    qb_kernel_choose_traversal(&e->kernel, only_reduces(e));
     adapt_lanes(e);
     qb_kernel_choose_chunks(&e->kernel, lane_nanoseconds(e, unit));
     place_registers(e);

@@ -482,23 +482,35 @@ static element combine(qb_reduction reduction, qb_dtype dtype, element x, elemen
     return r;
 }
 
+enum { PARTIALS = 32, CHAIN = 16 * PARTIALS, LONGEST_REDUCED = 3 * CHAIN };
+
+/* The whole of PARTIALS lanes in chains; what is left over goes on where they end. */
 static element reference_reduce(qb_reduction reduction, qb_dtype dtype, const void *block, size_t n)
 {
-    element partial[8];
-    for (size_t j = 0; j < 8; j++)
-        partial[j] = start_of(reduction, dtype);
-    for (size_t i = 0; i < n; i++)
-        partial[i % 8] = combine(reduction, dtype, partial[i % 8], load(dtype, block, i));
-    for (size_t width = 4; width > 0; width /= 2)
+    element total[PARTIALS], chain[PARTIALS];
+    size_t whole = n - n % PARTIALS;
+    for (size_t j = 0; j < PARTIALS; j++)
+        total[j] = start_of(reduction, dtype);
+    for (size_t first = 0; first < whole; first += CHAIN) {
+        for (size_t j = 0; j < PARTIALS; j++)
+            chain[j] = start_of(reduction, dtype);
+        for (size_t i = first; i < whole && i < first + CHAIN; i++)
+            chain[i % PARTIALS] = combine(reduction, dtype, chain[i % PARTIALS], load(dtype, block, i));
+        for (size_t j = 0; j < PARTIALS; j++)
+            total[j] = combine(reduction, dtype, total[j], chain[j]);
+    }
+    for (size_t i = whole; i < n; i++)
+        total[i % PARTIALS] = combine(reduction, dtype, total[i % PARTIALS], load(dtype, block, i));
+    for (size_t width = PARTIALS / 2; width > 0; width /= 2)
         for (size_t j = 0; j < width; j++)
-            partial[j] = combine(reduction, dtype, partial[j], partial[j + width]);
-    return partial[0];
+            total[j] = combine(reduction, dtype, total[j], total[j + width]);
+    return total[0];
 }
 
 static void test_reductions(void)
 {
     uint64_t state = 8;
-    static element x[LARGEST_BLOCK];
+    static element x[LONGEST_REDUCED];
     for (int r = 0; r < QB_REDUCE_norm; r++)
         for (int d = 0; d < QB_DTYPE_COUNT; d++) {
             qb_reduction reduction = (qb_reduction)r;
@@ -507,9 +519,10 @@ static void test_reductions(void)
             bool wanted = dtype != QB_BOOL || reduction == QB_REDUCE_max || reduction == QB_REDUCE_min;
             EXPECT((kernel != NULL) == wanted, "reduction %d of %s is %s", r, dtype_name[dtype],
                    kernel ? "there" : "missing");
-            for (size_t n = 0; kernel && n <= LARGEST_BLOCK; n += n < 20 ? 1 : 79) {
-                fill(dtype, x, LARGEST_BLOCK, &state);
-                for (size_t i = 0; n % 3 && is_floating(dtype) && i < LARGEST_BLOCK; i++) { /* without special values */
+            for (size_t n = 0; kernel && n <= LONGEST_REDUCED; n += n < 70 ? 1 : 79) {
+                fill(dtype, x, LONGEST_REDUCED, &state);
+                for (size_t i = 0; n % 3 && is_floating(dtype) && i < LONGEST_REDUCED;
+                     i++) { /* without special values */
                     if (dtype == QB_FLOAT64)
                         ((double *)x)[i] = random_unit(&state) - 0.3;
                     else
