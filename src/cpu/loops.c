@@ -88,8 +88,9 @@ COPY_LOOP(uint64_t)
 
 #define ADD(a, b)      ((a) + (b))
 #define MULTIPLY(a, b) ((a) * (b))
-#define LARGER(a, b)   ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
-#define SMALLER(a, b)  ((a) < (b) || (a) != (a) ? (a) : (b))
+/* NaN wins; without a branch, which would be predicted wrong. */
+#define LARGER(a, b)  (((a) > (b)) | ((a) != (a)) ? (a) : (b))
+#define SMALLER(a, b) (((a) < (b)) | ((a) != (a)) ? (a) : (b))
 
 /* Groups of n lanes one after the other, n a constant. */
 #define GROUPS_OF(n, T, COMBINE)                                                                                       \
@@ -102,14 +103,18 @@ COPY_LOOP(uint64_t)
         }                                                                                                              \
         return;
 
-#define FOLD(name, T, COMBINE)                                                                                         \
+#define COMMON_GROUPS(T, COMBINE)                                                                                      \
+    GROUPS_OF(2, T, COMBINE)                                                                                           \
+    GROUPS_OF(3, T, COMBINE)                                                                                           \
+    GROUPS_OF(4, T, COMBINE)                                                                                           \
+    GROUPS_OF(8, T, COMBINE)
+#define NO_GROUPS(T, COMBINE)
+
+#define FOLD(name, T, COMBINE, GROUPS)                                                                                 \
     static void fold_lanes_##name##_##T(size_t outer, size_t extent, T *restrict result, const T *restrict a)          \
     {                                                                                                                  \
         switch (extent) {                                                                                              \
-            GROUPS_OF(2, T, COMBINE)                                                                                   \
-            GROUPS_OF(3, T, COMBINE)                                                                                   \
-            GROUPS_OF(4, T, COMBINE)                                                                                   \
-            GROUPS_OF(8, T, COMBINE)                                                                                   \
+            GROUPS(T, COMBINE)                                                                                         \
         default: break;                                                                                                \
         }                                                                                                              \
         size_t o = 0;                                                                                                  \
@@ -146,11 +151,11 @@ COPY_LOOP(uint64_t)
     }
 
 #define FOLD_EXTREMA(T)                                                                                                \
-    FOLD(max, T, LARGER)                                                                                               \
-    FOLD(min, T, SMALLER)
+    FOLD(max, T, LARGER, NO_GROUPS)                                                                                    \
+    FOLD(min, T, SMALLER, NO_GROUPS)
 #define FOLD_ALL(T)                                                                                                    \
-    FOLD(sum, T, ADD)                                                                                                  \
-    FOLD(prod, T, MULTIPLY)                                                                                            \
+    FOLD(sum, T, ADD, COMMON_GROUPS)                                                                                   \
+    FOLD(prod, T, MULTIPLY, COMMON_GROUPS)                                                                             \
     FOLD_EXTREMA(T)
 
 FOLD_ALL(double)
