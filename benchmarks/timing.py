@@ -58,15 +58,18 @@ class Call:
                 return max(1, round(count * BLOCK_SECONDS / seconds))
             count *= 4
 
-    def block(self, count: int) -> float:
-        """Seconds a call takes, over a block.
+    def warm_up(self, seconds: float = QUIET_SECONDS, count: int = 1) -> None:
+        """Calls for some time, `count` at once.
 
-        First come some calls that wake the processor, the caches and the threads, and, where calls are long enough to
-        have threads, wait until those of the peer before sleep.
+        They wake the processor, the caches and the threads, and wait until the threads of the peer before sleep.
         """
-        warmed, enough, few = 0.0, WARM_SECONDS if count > 1 else QUIET_SECONDS, count // 4 + 1
-        while warmed < enough:
-            warmed += self.seconds(few) * few
+        passed = 0.0
+        while passed < seconds:
+            passed += self.seconds(count) * count
+
+    def block(self, count: int) -> float:
+        """Seconds a call takes, over a block, after others that warm up: for long where calls may have threads."""
+        self.warm_up(WARM_SECONDS if count > 1 else QUIET_SECONDS, count // 4 + 1)
         return self.seconds(count)
 
 

@@ -75,10 +75,17 @@ class Worker:
         return digests, seconds[0], None if before is None else max(max(peaks) - before, 0)
 
     def first(self):
-        self.call = None
+        """The seconds of a first call of functions made anew.
+
+        Those made before are called just ahead of it, so that inputs are as warm as for a later call, and the
+        difference is what a new function costs.
+        """
+        fresh = self.fresh()
         gc.collect()
-        self.call = self.fresh()
-        return self.call.first()
+        self.call.warm_up()
+        seconds = fresh.first()
+        self.call = fresh
+        return seconds
 
     def flops(self):
         """Floating-point operations of a call, where it is one of a function that can say."""

@@ -7,19 +7,12 @@
 #include "cpu/cpu.h"
 
 #include "base/threads.h"
+#include "cpu/blas.h"
 #include "cpu/gemm.h"
 
-#include "quabla_config.h"
-
-#include <cblas.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
-
-#define DGEMM QB_BLAS(cblas_dgemm)
-#define SGEMM QB_BLAS(cblas_sgemm)
-#define DGEMV QB_BLAS(cblas_dgemv)
-#define SGEMV QB_BLAS(cblas_sgemv)
 
 enum method { METHOD_ZERO, METHOD_LOOP, METHOD_GEMV, METHOD_NARROW, METHOD_TILES };
 
@@ -59,10 +52,7 @@ static void run_gemm(const qb_product *d, int m, int n, const void *a, const voi
     int k = (int)d->shape.k, ldc = (int)d->shape.n;
     int lda = (int)la.leading, ldb = (int)lb.leading;
     CBLAS_TRANSPOSE ta = la.transposed ? CblasTrans : CblasNoTrans, tb = lb.transposed ? CblasTrans : CblasNoTrans;
-    if (d->dtype == QB_FLOAT64)
-        DGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, 0.0, c, ldc);
-    else
-        SGEMM(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, c, ldc);
+    QB_BLAS_OF(d->dtype, gemm, CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
 }
 
 /* matrix (rows x columns) times vector; the result is contiguous */
@@ -78,10 +68,8 @@ static void run_gemv(const qb_product *d, const void *a, const void *b, void *c)
     /* BLAS describes the matrix as it is stored. */
     int stored_rows = (int)(l.transposed ? d->shape.k : rows), stored_columns = (int)(l.transposed ? rows : d->shape.k);
     CBLAS_TRANSPOSE t = l.transposed ? CblasTrans : CblasNoTrans;
-    if (d->dtype == QB_FLOAT64)
-        DGEMV(CblasRowMajor, t, stored_rows, stored_columns, 1.0, matrix, leading, vector, step, 0.0, c, 1);
-    else
-        SGEMV(CblasRowMajor, t, stored_rows, stored_columns, 1.0f, matrix, leading, vector, step, 0.0f, c, 1);
+    QB_BLAS_OF(d->dtype, gemv, CblasRowMajor, t, stored_rows, stored_columns, 1, matrix, leading, vector, step, 0, c,
+               1);
 }
 
 /* ---- Choice */

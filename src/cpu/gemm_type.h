@@ -221,17 +221,24 @@ static void NAME(pack_panel)(const NAME(block) * s, const NAME(panel) * panel)
     }
 }
 
-/* QB_GEMM_ROWS rows of a after the other, the last fewer: for each term their elements side by side. */
+/* Rows of a as they are where a row's terms lie side by side; otherwise QB_GEMM_ROWS at a time, the last fewer, for each
+ * term their elements. */
 static void NAME(pack_rows)(const NAME(block) * s)
 {
     int64_t a_m = s->d->a_m, a_k = s->d->a_k, k = s->k, row = 0;
     T *out = s->packed_a;
-    for (; row + QB_GEMM_ROWS <= s->rows; row += QB_GEMM_ROWS, out += k * QB_GEMM_ROWS) {
-        const T *a = s->a + row * a_m;
-        for (int64_t p = 0; p < k; p++)
-            for (int64_t i = 0; i < QB_GEMM_ROWS; i++)
-                out[p * QB_GEMM_ROWS + i] = a[i * a_m + p * a_k];
+    if (a_k == 1) {
+        for (; row < s->rows; row++)
+            memcpy(out + row * k, s->a + row * a_m, (size_t)k * sizeof(T));
+        return;
     }
+    for (; row + QB_GEMM_ROWS <= s->rows; row += QB_GEMM_ROWS)
+        for (int64_t p = 0; p < k; p++, out += QB_GEMM_ROWS) {
+            const T *a = s->a + row * a_m + p * a_k;
+            UNROLLED
+            for (int64_t i = 0; i < QB_GEMM_ROWS; i++)
+                out[i] = a[i * a_m];
+        }
     for (int64_t p = 0; p < k; p++)
         for (int64_t i = row; i < s->rows; i++)
             *out++ = s->a[i * a_m + p * a_k];
@@ -243,7 +250,7 @@ static void NAME(run_panel)(const NAME(block) * s, const NAME(panel) * panel)
     int64_t first = panel->first, width = panel->width, last = width < LANES ? 0 : width - LANES;
     NAME(tile)
     t = {.k = s->k,
-         .a_m = s->packs_a ? 1 : s->d->a_m,
+         .a_m = s->d->a_m,
          .a_k = s->d->a_k,
          .b = s->packs_b ? panel->packed : s->b + first,
          .b_k = s->packs_b ? panel->vectors * LANES : s->d->b_k,
@@ -254,7 +261,10 @@ static void NAME(run_panel)(const NAME(block) * s, const NAME(panel) * panel)
     for (int64_t row = 0; row < s->rows; row += QB_GEMM_ROWS) {
         int64_t rows = s->rows - row < QB_GEMM_ROWS ? s->rows - row : QB_GEMM_ROWS;
         t.a = s->packs_a ? s->packed_a + row * s->k : s->a + row * t.a_m;
-        t.a_k = s->packs_a ? rows : t.a_k;
+        if (s->packs_a) {
+            t.a_m = s->d->a_k == 1 ? s->k : 1;
+            t.a_k = s->d->a_k == 1 ? 1 : rows;
+        }
         t.c = s->c + row * s->c_m + first;
         t.addend = s->addend ? s->addend + row * s->c_m + first : NULL;
         NAME(tiles)[width < LANES ? 0 : panel->vectors][rows - 1](&t);

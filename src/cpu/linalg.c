@@ -6,59 +6,34 @@
 #include "cpu/linalg.h"
 
 #include "base/threads.h"
+#include "cpu/blas.h"
 #include "cpu/cpu.h"
 #include "cpu/matrices.h"
 #include "cpu/small.h"
 #include "ops/build.h"
 
-#include "quabla_config.h"
-
-#include <cblas.h>
 #include <math.h>
 
-#define DGEMM  QB_BLAS(cblas_dgemm)
-#define SGEMM  QB_BLAS(cblas_sgemm)
-#define DSYRK  QB_BLAS(cblas_dsyrk)
-#define SSYRK  QB_BLAS(cblas_ssyrk)
-#define DTRSM  QB_BLAS(cblas_dtrsm)
-#define STRSM  QB_BLAS(cblas_strsm)
-#define DTRSV  QB_BLAS(cblas_dtrsv)
-#define STRSV  QB_BLAS(cblas_strsv)
-#define DPOTRF QB_LAPACK(dpotrf)
-#define SPOTRF QB_LAPACK(spotrf)
-#define DGETRF QB_LAPACK(dgetrf)
-#define SGETRF QB_LAPACK(sgetrf)
-
-/* LAPACK's are Fortran's: matrices by columns. The lengths of characters, which some compilers pass in addition, are not
- * read by OpenBLAS. */
-void DPOTRF(const char *triangle, const int *n, double *a, const int *leading, int *info);
-void SPOTRF(const char *triangle, const int *n, float *a, const int *leading, int *info);
-void DGETRF(const int *m, const int *n, double *a, const int *leading, int *pivots, int *info);
-void SGETRF(const int *m, const int *n, float *a, const int *leading, int *pivots, int *info);
-
-static void gemm(qb_dtype d, CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m, int64_t n, int64_t k,
-                 const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc)
+/* c less the product of a and b */
+static void subtract_product(qb_dtype dtype, CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t m,
+                             int64_t n, int64_t k, const void *a, int64_t lda, const void *b, int64_t ldb, void *c,
+                             int64_t ldc)
 {
-    if (d == QB_FLOAT64)
-        DGEMM(order, ta, tb, (int)m, (int)n, (int)k, -1.0, a, (int)lda, b, (int)ldb, 1.0, c, (int)ldc);
-    else
-        SGEMM(order, ta, tb, (int)m, (int)n, (int)k, -1.0f, a, (int)lda, b, (int)ldb, 1.0f, c, (int)ldc);
+    QB_BLAS_OF(dtype, gemm, order, ta, tb, (int)m, (int)n, (int)k, -1, a, (int)lda, b, (int)ldb, 1, c, (int)ldc);
 }
 
-static void trsm(qb_dtype d, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO triangle, CBLAS_TRANSPOSE t,
-                 CBLAS_DIAG diagonal, int64_t m, int64_t n, const void *a, int64_t lda, void *b, int64_t ldb)
+static void solve_triangular(qb_dtype dtype, CBLAS_ORDER order, CBLAS_SIDE side, CBLAS_UPLO triangle, CBLAS_TRANSPOSE t,
+                             CBLAS_DIAG diagonal, int64_t m, int64_t n, const void *a, int64_t lda, void *b,
+                             int64_t ldb)
 {
-    if (d == QB_FLOAT64)
-        DTRSM(order, side, triangle, t, diagonal, (int)m, (int)n, 1.0, a, (int)lda, b, (int)ldb);
-    else
-        STRSM(order, side, triangle, t, diagonal, (int)m, (int)n, 1.0f, a, (int)lda, b, (int)ldb);
+    QB_BLAS_OF(dtype, trsm, order, side, triangle, t, diagonal, (int)m, (int)n, 1, a, (int)lda, b, (int)ldb);
 }
 
 static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
 {
     bool found = false;
     for (int64_t i = 0; i < n && !found; i++)
-        found = dtype == QB_FLOAT64 ? ((const double *)a)[i * (n + 1)] == 0 : ((const float *)a)[i * (n + 1)] == 0;
+        found = qb_dtype_load(dtype, qb_element(a, dtype, i * (n + 1))) == 0;
     return found;
 }
 
@@ -87,10 +62,7 @@ static bool factor_diagonal_block(const cholesky *c)
 {
     int width = (int)c->width, leading = (int)c->n, info = 0;
     void *block = qb_element(c->l, c->dtype, c->first * (c->n + 1));
-    if (c->dtype == QB_FLOAT64)
-        DPOTRF("U", &width, block, &leading, &info);
-    else
-        SPOTRF("U", &width, block, &leading, &info);
+    QB_LAPACK_OF(c->dtype, potrf, "U", &width, block, &leading, &info);
     bool positive = info == 0; /* of a NaN some libraries do not say that it is not */
     for (int64_t i = 0; i < c->width && positive; i++)
         positive = qb_dtype_load(c->dtype, qb_element(block, c->dtype, i * (c->n + 1))) > 0;
@@ -102,9 +74,9 @@ static void solve_below(const void *data, int64_t first, int64_t limit)
 {
     const cholesky *c = data;
     int64_t row = c->first + c->width + first;
-    trsm(c->dtype, CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, limit - first, c->width,
-         qb_element(c->l, c->dtype, c->first * (c->n + 1)), c->n, qb_element(c->l, c->dtype, row * c->n + c->first),
-         c->n);
+    solve_triangular(c->dtype, CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, limit - first, c->width,
+                     qb_element(c->l, c->dtype, c->first * (c->n + 1)), c->n,
+                     qb_element(c->l, c->dtype, row * c->n + c->first), c->n);
 }
 
 /* Rows of what remains, less the products of the columns at hand: left of the diagonal, and around it. The longest rows
@@ -114,15 +86,12 @@ static void update_below(const void *data, int64_t first, int64_t limit)
     const cholesky *c = data;
     int64_t n = c->n, start = c->first + c->width, rows = limit - first, row = n - limit;
     void *left = qb_element(c->l, c->dtype, row * n + c->first);
-    gemm(c->dtype, CblasRowMajor, CblasNoTrans, CblasTrans, rows, row - start, c->width, left, n,
-         qb_element(c->l, c->dtype, start * n + c->first), n, qb_element(c->l, c->dtype, row * n + start), n);
+    subtract_product(c->dtype, CblasRowMajor, CblasNoTrans, CblasTrans, rows, row - start, c->width, left, n,
+                     qb_element(c->l, c->dtype, start * n + c->first), n, qb_element(c->l, c->dtype, row * n + start),
+                     n);
     void *diagonal = qb_element(c->l, c->dtype, row * (n + 1));
-    if (c->dtype == QB_FLOAT64)
-        DSYRK(CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1.0, left, (int)n, 1.0, diagonal,
-              (int)n);
-    else
-        SSYRK(CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1.0f, left, (int)n, 1.0f, diagonal,
-              (int)n);
+    QB_BLAS_OF(c->dtype, syrk, CblasRowMajor, CblasLower, CblasNoTrans, (int)rows, (int)c->width, -1, left, (int)n, 1,
+               diagonal, (int)n);
 }
 
 /* Right-looking by blocks of columns (Golub and Van Loan, "Matrix Computations", 4.2.9). */
@@ -197,11 +166,11 @@ static void solve_block(const equation *e, unsigned form, int64_t start, int64_t
     CBLAS_TRANSPOSE t = form & QB_SOLVE_TRANSPOSED ? CblasTrans : CblasNoTrans;
     const void *a = qb_element(e->a, e->dtype, start * (e->n + 1));
     if (form & QB_SOLVE_RIGHT)
-        trsm(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, width, a, e->n,
-             qb_element(e->x, e->dtype, first * e->n + start), e->n);
+        solve_triangular(e->dtype, CblasRowMajor, CblasRight, triangle, t, diagonal, limit - first, width, a, e->n,
+                         qb_element(e->x, e->dtype, first * e->n + start), e->n);
     else
-        trsm(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, width, limit - first, a, e->n,
-             qb_element(e->x, e->dtype, start * e->m + first), e->m);
+        solve_triangular(e->dtype, CblasRowMajor, CblasLeft, triangle, t, diagonal, width, limit - first, a, e->n,
+                         qb_element(e->x, e->dtype, start * e->m + first), e->m);
 }
 
 /* Takes what these unknowns are out of the equations rest .. rest+count-1. */
@@ -213,11 +182,13 @@ static void put_in(const equation *e, unsigned form, int64_t start, int64_t widt
     const void *a = qb_element(e->a, e->dtype, row * n + column);
     CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
     if (right)
-        gemm(e->dtype, CblasRowMajor, CblasNoTrans, t, limit - first, count, width,
-             qb_element(e->x, e->dtype, first * n + start), n, a, n, qb_element(e->x, e->dtype, first * n + rest), n);
+        subtract_product(e->dtype, CblasRowMajor, CblasNoTrans, t, limit - first, count, width,
+                         qb_element(e->x, e->dtype, first * n + start), n, a, n,
+                         qb_element(e->x, e->dtype, first * n + rest), n);
     else
-        gemm(e->dtype, CblasRowMajor, t, CblasNoTrans, count, limit - first, width, a, n,
-             qb_element(e->x, e->dtype, start * m + first), m, qb_element(e->x, e->dtype, rest * m + first), m);
+        subtract_product(e->dtype, CblasRowMajor, t, CblasNoTrans, count, limit - first, width, a, n,
+                         qb_element(e->x, e->dtype, start * m + first), m, qb_element(e->x, e->dtype, rest * m + first),
+                         m);
 }
 
 /* One vector, which is as well a row as a column. */
@@ -227,10 +198,8 @@ static void solve_for_vector(const equation *e, unsigned form)
     CBLAS_UPLO triangle = form & QB_SOLVE_LOWER ? CblasLower : CblasUpper;
     CBLAS_DIAG diagonal = form & QB_SOLVE_UNIT ? CblasUnit : CblasNonUnit;
     CBLAS_TRANSPOSE t = is_transposed ? CblasTrans : CblasNoTrans;
-    if (e->dtype == QB_FLOAT64)
-        DTRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
-    else
-        STRSV(CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n, (void *)e->x, 1);
+    QB_BLAS_OF(e->dtype, trsv, CblasRowMajor, triangle, t, diagonal, (int)e->n, (const void *)e->a, (int)e->n,
+               (void *)e->x, 1);
 }
 
 /* Columns (rows, on the right) first .. limit-1 of the right-hand side, in place: by blocks of unknowns, since products
@@ -381,10 +350,7 @@ static void factor_panel(const lu *f)
     int64_t count = rows < columns ? rows : columns;
     void *panel = qb_element(f->factors, f->dtype, f->first * (f->m + 1));
     int *narrow = (int *)(void *)(f->pivots + f->first);
-    if (f->dtype == QB_FLOAT64)
-        DGETRF(&rows, &columns, panel, &leading, narrow, &info);
-    else
-        SGETRF(&rows, &columns, panel, &leading, narrow, &info);
+    QB_LAPACK_OF(f->dtype, getrf, &rows, &columns, panel, &leading, narrow, &info);
     for (int64_t i = count - 1; i >= 0; i--) {
         int pivot;
         memcpy(&pivot, (const char *)narrow + i * (int64_t)sizeof pivot, sizeof pivot);
@@ -411,11 +377,12 @@ static void update_behind(const void *data, int64_t first, int64_t limit)
         exchange_rows(f, j);
     void *panel = qb_element(f->factors, f->dtype, f->first * (f->m + 1));
     void *upper = qb_element(f->factors, f->dtype, column * f->m + f->first);
-    trsm(f->dtype, CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, f->width, limit - first, panel, f->m,
-         upper, f->m);
+    solve_triangular(f->dtype, CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, f->width, limit - first,
+                     panel, f->m, upper, f->m);
     if (f->m > start)
-        gemm(f->dtype, CblasColMajor, CblasNoTrans, CblasNoTrans, f->m - start, limit - first, f->width,
-             qb_element(panel, f->dtype, f->width), f->m, upper, f->m, qb_element(upper, f->dtype, f->width), f->m);
+        subtract_product(f->dtype, CblasColMajor, CblasNoTrans, CblasNoTrans, f->m - start, limit - first, f->width,
+                         qb_element(panel, f->dtype, f->width), f->m, upper, f->m,
+                         qb_element(upper, f->dtype, f->width), f->m);
 }
 
 static void set_parity(const lu *f)

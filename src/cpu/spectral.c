@@ -2,42 +2,11 @@
  * columns: QR is its LQ, and left and right singular vectors change places. A batch is cut into chunks for the threads. */
 #include "cpu/spectral.h"
 
+#include "cpu/blas.h"
 #include "cpu/cpu.h"
 #include "cpu/matrices.h"
 
-#include "quabla_config.h"
-
 #include <math.h>
-
-#define ARGUMENTS_SYEVD(T)                                                                                             \
-    const char *job, const char *triangle, const int *n, T *a, const int *leading, T *w, T *work,                      \
-        const int *work_size, int *integers, const int *integer_count, int *info
-#define ARGUMENTS_GESDD(T)                                                                                             \
-    const char *job, const int *m, const int *n, T *a, const int *leading, T *s, T *u, const int *leading_u, T *v,     \
-        const int *leading_v, T *work, const int *work_size, int *integers, int *info
-#define ARGUMENTS_GELQF(T)                                                                                             \
-    const int *m, const int *n, T *a, const int *leading, T *scales, T *work, const int *work_size, int *info
-#define ARGUMENTS_ORGLQ(T)                                                                                             \
-    const int *m, const int *n, const int *k, T *a, const int *leading, const T *scales, T *work,                      \
-        const int *work_size, int *info
-
-void QB_LAPACK(dsyevd)(ARGUMENTS_SYEVD(double));
-void QB_LAPACK(ssyevd)(ARGUMENTS_SYEVD(float));
-void QB_LAPACK(dgesdd)(ARGUMENTS_GESDD(double));
-void QB_LAPACK(sgesdd)(ARGUMENTS_GESDD(float));
-void QB_LAPACK(dgelqf)(ARGUMENTS_GELQF(double));
-void QB_LAPACK(sgelqf)(ARGUMENTS_GELQF(float));
-void QB_LAPACK(dorglq)(ARGUMENTS_ORGLQ(double));
-void QB_LAPACK(sorglq)(ARGUMENTS_ORGLQ(float));
-
-#define DSYEVD QB_LAPACK(dsyevd)
-#define SSYEVD QB_LAPACK(ssyevd)
-#define DGESDD QB_LAPACK(dgesdd)
-#define SGESDD QB_LAPACK(sgesdd)
-#define DGELQF QB_LAPACK(dgelqf)
-#define SGELQF QB_LAPACK(sgelqf)
-#define DORGLQ QB_LAPACK(dorglq)
-#define SORGLQ QB_LAPACK(sorglq)
 
 typedef struct decomposition {
     qb_dtype dtype;
@@ -130,10 +99,8 @@ static void eigh_range(const void *data, int64_t first, int64_t limit)
             continue;
         }
         qb_take_symmetric(d.dtype, d.n, 0, d.n, d.a, d.result[1]);
-        if (d.dtype == QB_FLOAT64)
-            DSYEVD("V", "U", &n, d.result[1], &n, d.result[0], work, &work_size, integers, &integer_count, &info);
-        else
-            SSYEVD("V", "U", &n, d.result[1], &n, d.result[0], work, &work_size, integers, &integer_count, &info);
+        QB_LAPACK_OF(d.dtype, syevd, "V", "U", &n, d.result[1], &n, d.result[0], work, &work_size, integers,
+                     &integer_count, &info);
         if (info != 0)
             fill_results_with_nan(&d);
         for (int64_t j = 0; j < d.n; j++) {
@@ -185,12 +152,8 @@ static void svd_range(const void *data, int64_t first, int64_t limit)
             continue;
         }
         memcpy(copy, d.a, (size_t)(d.m * d.n) * qb_dtype_size(d.dtype));
-        if (d.dtype == QB_FLOAT64)
-            DGESDD(job, &n, &m, copy, &n, d.result[1], d.result[2], &n, d.result[0], &width, work, &work_size, integers,
-                   &info);
-        else
-            SGESDD(job, &n, &m, copy, &n, d.result[1], d.result[2], &n, d.result[0], &width, work, &work_size, integers,
-                   &info);
+        QB_LAPACK_OF(d.dtype, gesdd, job, &n, &m, copy, &n, d.result[1], d.result[2], &n, d.result[0], &width, work,
+                     &work_size, integers, &info);
         if (info != 0)
             fill_results_with_nan(&d);
         fix_signs_of_vectors(&d);
@@ -253,15 +216,9 @@ static void qr_range(const void *data, int64_t first, int64_t limit)
         for (int64_t row = 0; row < d.m; row++)
             memcpy(qb_element(q, d.dtype, row * width), qb_element(d.a, d.dtype, row * d.n),
                    (size_t)d.n * qb_dtype_size(d.dtype));
-        if (d.dtype == QB_FLOAT64)
-            DGELQF(&n, &m, q, &width, scales, work, &work_size, &info);
-        else
-            SGELQF(&n, &m, q, &width, scales, work, &work_size, &info);
+        QB_LAPACK_OF(d.dtype, gelqf, &n, &m, q, &width, scales, work, &work_size, &info);
         take_triangle(&d, width);
-        if (d.dtype == QB_FLOAT64)
-            DORGLQ(&width, &m, &n, q, &width, scales, work, &work_size, &info);
-        else
-            SORGLQ(&width, &m, &n, q, &width, scales, work, &work_size, &info);
+        QB_LAPACK_OF(d.dtype, orglq, &width, &m, &n, q, &width, scales, work, &work_size, &info);
         fix_signs_of_rows(&d);
     }
 }
