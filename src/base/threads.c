@@ -22,12 +22,14 @@ enum {
 
 typedef struct pool {
     pthread_mutex_t owner; /* held by the caller whose work is being done */
-    pthread_mutex_t sleep; /* for the condition below */
-    pthread_cond_t wake;
+    pthread_mutex_t sleep; /* for the conditions below: */
+    pthread_cond_t wake;   /* there is a piece, */
+    pthread_cond_t left;   /* nobody is inside */
     _Atomic int64_t piece; /* counts pieces of work; a worker joins one that it has not seen */
     _Atomic bool open;     /* whether the piece can be joined */
     _Atomic int inside;    /* workers that have joined, or are about to find that they cannot */
     _Atomic int sleepers;
+    _Atomic bool owner_sleeps; /* until nobody is inside */
     _Atomic bool stop;
     _Atomic int64_t next; /* chunk to be claimed */
     int64_t chunks;
@@ -37,8 +39,12 @@ typedef struct pool {
     pthread_t threads[QB_MOST_THREADS];
 } pool;
 
-static pool shared = {
-    .owner = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+#define NEW_POOL                                                                                                       \
+    {                                                                                                                  \
+        .owner = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,      \
+        .left = PTHREAD_COND_INITIALIZER                                                                               \
+    }
+static pool shared = NEW_POOL;
 static _Atomic int known_count = UNKNOWN;
 
 int qb_thread_count(void)
@@ -85,6 +91,32 @@ static bool wait_for_piece(pool *p, int64_t seen)
     return !atomic_load(&p->stop);
 }
 
+static void leave(pool *p)
+{
+    if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->owner_sleeps)) {
+        (void)pthread_mutex_lock(&p->sleep);
+        (void)pthread_cond_signal(&p->left);
+        (void)pthread_mutex_unlock(&p->sleep);
+    }
+}
+
+/* Each of those inside is in its last chunk. Who sleeps gets a processor that others use as soon as there is a reason;
+ * who goes on asking has to wait for a turn. */
+static void wait_for_others(pool *p)
+{
+    for (int turn = 0; turn < WAITS; turn++) {
+        if (atomic_load(&p->inside) == 0)
+            return;
+        RELAX();
+    }
+    (void)pthread_mutex_lock(&p->sleep);
+    atomic_store(&p->owner_sleeps, true);
+    while (atomic_load(&p->inside) > 0)
+        (void)pthread_cond_wait(&p->left, &p->sleep);
+    atomic_store(&p->owner_sleeps, false);
+    (void)pthread_mutex_unlock(&p->sleep);
+}
+
 static void *run_worker(void *argument)
 {
     pool *p = &shared;
@@ -95,7 +127,7 @@ static void *run_worker(void *argument)
         seen = atomic_load(&p->piece);
         if (atomic_load(&p->open))
             work_on(p, worker);
-        atomic_fetch_sub(&p->inside, 1);
+        leave(p);
     }
     return NULL;
 }
@@ -103,8 +135,7 @@ static void *run_worker(void *argument)
 /* A child has none of its parent's threads. */
 static void forget_workers(void)
 {
-    shared = (pool){
-        .owner = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    shared = (pool)NEW_POOL;
 }
 
 static void end_workers(void)
@@ -156,11 +187,7 @@ static void work_together(pool *p, int64_t chunks, qb_chunk_work work, void *dat
     }
     work_on(p, 0);
     atomic_store(&p->open, false);
-    for (int turn = 0; atomic_load(&p->inside) > 0; turn++) { /* each is in its last chunk */
-        RELAX();
-        if (turn > WAITS)
-            (void)sched_yield();
-    }
+    wait_for_others(p);
 }
 
 void qb_parallel(int64_t chunks, qb_chunk_work work, void *data)
