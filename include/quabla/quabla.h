@@ -7,12 +7,13 @@
  *                       -> qb_compile -> qb_run(tensors) -> tensors
  *
  * Rules that hold everywhere:
- * - Handles are opaque. What a function named create, retain or an out parameter hands over belongs to the caller, who ends it
- *   with the matching release or destroy; those accept NULL.
- * - A function that can fail returns qb_status; qb_error_message() then says what was wrong, what was expected, and where. After a
- *   failure out parameters are untouched and every argument is as it was. Nothing aborts, exits or prints.
- * - Tensors and programs are immutable and may be used from any thread. A graph is built by one thread at a time; a context may be
- *   shared. Reference counts are atomic.
+ * - Handles are opaque. What a function named create, retain or an out parameter hands over belongs to the caller, who
+ *   ends it with the matching release or destroy; those accept NULL.
+ * - A function that can fail returns qb_status; qb_error_message() then says what was wrong, what was expected, and
+ *   where. After a failure out parameters are untouched and every argument is as it was. Nothing aborts, exits or
+ *   prints.
+ * - Tensors and programs are immutable and may be used from any thread. A graph is built by one thread at a time; a
+ *   context may be shared. Reference counts are atomic.
  * - Shapes are row-major, of rank 0 to QB_MAX_RANK; extents may be 0.
  */
 #ifndef QUABLA_H
@@ -89,14 +90,15 @@ QB_API void *qb_tensor_data(const qb_tensor *tensor);   /* row-major elements, a
 
 /* ---------------------------------------------------------------------------------------------------------- contexts */
 
-/* What calls share: the programs of functions called on tensors directly, as the Python package does. (Work buffers belong to
- * their program.) */
+/* What calls share: the programs of functions called on tensors directly, as the Python package does. (Work buffers
+ * belong to their program.) */
 typedef struct qb_context qb_context;
 
 QB_API qb_status qb_context_create(qb_context **out);
 QB_API void qb_context_destroy(qb_context *context); /* after everything made with it is released */
-/* Has `poll` called about fifty times a second by running loops, from the thread that runs them; NULL: nobody. Anything but QB_OK ends
- * the run with that status (QB_ERROR_INTERRUPTED is meant for it). To be set before the context is used. */
+/* Has `poll` called about fifty times a second by running loops, from the thread that runs them; NULL: nobody.
+ * Anything but QB_OK ends the run with that status (QB_ERROR_INTERRUPTED is meant for it). To be set before the
+ * context is used. */
 QB_API void qb_context_on_poll(qb_context *context, qb_status (*poll)(void *data), void *data);
 
 /* ------------------------------------------------------------------------------------------------------------ graphs */
@@ -113,16 +115,18 @@ QB_API qb_status qb_graph_create(qb_graph **out);
 QB_API qb_graph *qb_graph_retain(qb_graph *graph);
 QB_API void qb_graph_release(qb_graph *graph);
 
-/* A new input; `name` (may be NULL, is copied) shows in text and messages. QB_ERROR_VALUE for a rank or size out of range. */
+/* A new input; `name` (may be NULL, is copied) shows in text and messages. QB_ERROR_VALUE for a rank or size out of
+ * range. */
 QB_API qb_status qb_graph_input(qb_graph *graph, const char *name, qb_dtype dtype, int rank, const int64_t *shape,
                                 qb_value *out);
 /* A constant; equal constants are one value. The graph keeps a reference. */
 QB_API qb_status qb_graph_constant(qb_graph *graph, qb_tensor *tensor, qb_value *out);
-/* Declares the next output, of any dtype and shape; a value may be several outputs. QB_ERROR_VALUE: not a value of the graph. */
+/* Declares the next output, of any dtype and shape; a value may be several outputs. QB_ERROR_VALUE: not a value of
+ * the graph. */
 QB_API qb_status qb_graph_output(qb_graph *graph, qb_value value);
 
-/* The nodes made from now on come from this line of a user's program: texts and messages name it. `file` is copied; NULL: unknown. What
- * transforms make of a node has that node's line. */
+/* The nodes made from now on come from this line of a user's program: texts and messages name it. `file` is copied;
+ * NULL: unknown. What transforms make of a node has that node's line. */
 QB_API void qb_graph_set_source(qb_graph *graph, const char *file, int line);
 
 QB_API int qb_graph_input_count(const qb_graph *graph);
@@ -133,11 +137,12 @@ QB_API qb_dtype qb_graph_dtype(const qb_graph *graph, qb_value value);
 QB_API int qb_graph_rank(const qb_graph *graph, qb_value value);
 QB_API const int64_t *qb_graph_shape(const qb_graph *graph, qb_value value);
 
-/* Applies a function of the library, with NumPy's broadcasting and promotion: qb_apply(g, "sum", 1, &x, "axis=-1, keepdims=True",
- * &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for the list. `out` gets one value, or
- * as many as qb_function_result_count says ("linalg.slogdet": 2; those that a call does not give are -1).
- * QB_ERROR_VALUE for an unknown function, shapes that do not broadcast and dtypes that do not mix or are not taken; QB_ERROR_TYPE for
- * a wrong number of operands and for parameters of the wrong kind. The message names the function and the shapes or dtypes. */
+/* Applies a function of the library, with NumPy's broadcasting and promotion: qb_apply(g, "sum", 1, &x, "axis=-1,
+ * keepdims=True", &y). `parameters` are written as in Python ("" or NULL for the defaults). See qb_function_name for
+ * the list. `out` gets one value, or as many as qb_function_result_count says ("linalg.slogdet": 2; those that a
+ * call does not give are -1). QB_ERROR_VALUE for an unknown function, shapes that do not broadcast and dtypes that
+ * do not mix or are not taken; QB_ERROR_TYPE for a wrong number of operands and for parameters of the wrong kind.
+ * The message names the function and the shapes or dtypes. */
 QB_API qb_status qb_apply(qb_graph *graph, const char *function, int operand_count, const qb_value *operands,
                           const char *parameters, qb_value *out);
 QB_API int qb_function_count(void);
@@ -146,8 +151,8 @@ QB_API const char *qb_function_signature(int index); /* "x, axis=None, keepdims=
 QB_API const char *qb_function_summary(int index);
 QB_API int qb_function_result_count(int index); /* values that qb_apply stores; 1 for most */
 
-/* Hands values to the host whenever the graph is run, also where no output needs them: see qb_on_print. What is batched is handed
- * over example by example; derivatives do not print. QB_ERROR_VALUE: not values of the graph. */
+/* Hands values to the host whenever the graph is run, also where no output needs them: see qb_on_print. What is
+ * batched is handed over example by example; derivatives do not print. QB_ERROR_VALUE: not values of the graph. */
 QB_API qb_status qb_graph_print(qb_graph *graph, const char *format, int count, const qb_value *values);
 
 /* A value to print: row-major elements, valid during the call. */
@@ -157,8 +162,8 @@ typedef struct qb_printed {
     const int64_t *shape;
     const void *data;
 } qb_printed;
-/* Called by programs, in the thread that runs them, for qb_graph_print's values; `format` is what was given there. NULL: nothing is
- * printed. One for the process. */
+/* Called by programs, in the thread that runs them, for qb_graph_print's values; `format` is what was given there.
+ * NULL: nothing is printed. One for the process. */
 typedef void (*qb_print_function)(const char *format, int count, const qb_printed *values);
 QB_API void qb_on_print(qb_print_function function);
 
@@ -168,25 +173,27 @@ QB_API void qb_text_free(char *text);
 
 /* -------------------------------------------------------------------------------------------------------- transforms */
 
-/* `wrt` lists inputs to differentiate by: indices, floating, each once; anything else is QB_ERROR_VALUE. A gradient, tangent or
- * cotangent has dtype and shape of what it belongs to. */
+/* `wrt` lists inputs to differentiate by: indices, floating, each once; anything else is QB_ERROR_VALUE. A gradient,
+ * tangent or cotangent has dtype and shape of what it belongs to. */
 
-/* The graph of the outputs followed by the gradients of output 0, a floating scalar (else QB_ERROR_VALUE), in the inputs `wrt`.
- * Inputs are those of `graph`. Reverse mode; where the only `wrt` is a scalar, forward mode unless reverse takes less than 60 %
- * of its operations (qb_cost.flops), or is the only one. */
+/* The graph of the outputs followed by the gradients of output 0, a floating scalar (else QB_ERROR_VALUE), in the
+ * inputs `wrt`. Inputs are those of `graph`. Reverse mode; where the only `wrt` is a scalar, forward mode unless
+ * reverse takes less than 60 % of its operations (qb_cost.flops), or is the only one. */
 QB_API qb_status qb_graph_gradient(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
-/* Inputs: those of `graph`, then a tangent for each input in `wrt`. Outputs: those of `graph`, then the tangent of each floating one. */
+/* Inputs: those of `graph`, then a tangent for each input in `wrt`. Outputs: those of `graph`, then the tangent of
+ * each floating one. */
 QB_API qb_status qb_graph_jvp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
-/* Inputs: those of `graph`, then a cotangent for each floating output. Outputs: those of `graph`, then the cotangents of `wrt`. */
+/* Inputs: those of `graph`, then a cotangent for each floating output. Outputs: those of `graph`, then the
+ * cotangents of `wrt`. */
 QB_API qb_status qb_graph_vjp(const qb_graph *graph, int wrt_count, const int *wrt, qb_graph **out);
-/* The graph over a batch of `size` examples (0 or more): inputs with mapped[i], one flag for each input, and all outputs get a
- * leading axis of that extent. QB_ERROR_VALUE where one has QB_MAX_RANK axes already. */
+/* The graph over a batch of `size` examples (0 or more): inputs with mapped[i], one flag for each input, and all
+ * outputs get a leading axis of that extent. QB_ERROR_VALUE where one has QB_MAX_RANK axes already. */
 QB_API qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size, qb_graph **out);
 
 /* ---------------------------------------------------------------------------------------------------------- programs */
 
-/* Whether a program can be compiled for the device: QB_ERROR_VALUE for an unknown spelling, QB_ERROR_UNSUPPORTED, naming what is
- * missing, for a device that is not there. */
+/* Whether a program can be compiled for the device: QB_ERROR_VALUE for an unknown spelling, QB_ERROR_UNSUPPORTED,
+ * naming what is missing, for a device that is not there. */
 QB_API qb_status qb_device_check(const char *device);
 /* The devices that can run here, in order; NULL past the last. */
 QB_API const char *qb_device_name(int index);
@@ -199,19 +206,21 @@ typedef struct qb_program qb_program;
 QB_API qb_status qb_compile(qb_context *context, const qb_graph *graph, const char *device, qb_program **out);
 QB_API qb_program *qb_program_retain(qb_program *program);
 QB_API void qb_program_release(qb_program *program);
-/* Runs: inputs[i] of exactly the dtype and shape of input i (else QB_ERROR_VALUE); outputs[i] receive tensors that the caller
- * releases. An output that is an input or a constant is that tensor. Any number of threads at once, each with work memory of its
- * own; QB_ERROR_MEMORY where there is none. */
+/* Runs: inputs[i] of exactly the dtype and shape of input i (else QB_ERROR_VALUE); outputs[i] receive tensors that
+ * the caller releases. An output that is an input or a constant is that tensor. Any number of threads at once, each
+ * with work memory of its own; QB_ERROR_MEMORY where there is none. */
 QB_API qb_status qb_run(qb_program *program, qb_tensor *const *inputs, qb_tensor **outputs);
-/* Whether the outputs of a run on these inputs are finite. Where one is not, the program is run again with all results kept, and
- * QB_ERROR_NONFINITE names the operation that made the first number that is not, the line it comes from (see qb_graph_set_source;
- * for a derivative, that of the operation that it is the derivative of), and the range of its operands. */
+/* Whether the outputs of a run on these inputs are finite. Where one is not, the program is run again with all
+ * results kept, and QB_ERROR_NONFINITE names the operation that made the first number that is not, the line it comes
+ * from (see qb_graph_set_source; for a derivative, that of the operation that it is the derivative of), and the
+ * range of its operands. */
 QB_API qb_status qb_check_finite(qb_program *program, qb_tensor *const *inputs, qb_tensor *const *outputs);
-/* What a run costs, estimated from the plan; nothing is executed. A loop counts as often as it runs, of branches the costliest. */
+/* What a run costs, estimated from the plan; nothing is executed. A loop counts as often as it runs, of branches the
+ * costliest. */
 typedef struct qb_cost {
-    int64_t
-        flops; /* floating-point operations: 1 for an addition or a test, 4 for a division or a root, 8 for an elementary
-                         * function; 2 m n k for a product of matrices */
+    /* Floating-point operations: 1 for an addition or a test, 4 for a division or a root, 8 for an elementary function;
+     * 2 m n k for a product of matrices. */
+    int64_t flops;
     int64_t bytes;      /* read from and written to arrays, by each step once */
     int64_t peak_bytes; /* of work memory and outputs */
 } qb_cost;

@@ -1,5 +1,5 @@
-/* Boundary: a public function of the package's Python files. It is that function in every respect, but that errors which
- * leave it show the user's frames only (source.c). */
+/* Boundary: a public function of the package's Python files. It is that function in every respect, but that errors
+ * which leave it show the user's frames only (source.c). */
 #include "trace.h"
 
 #include <structmember.h>

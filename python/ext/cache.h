@@ -36,7 +36,8 @@ void qbpy_entry_release(qbpy_entry *e);
 /* A new entry for the signature: `program` a Program, `out_treedef` the structure of its outputs. */
 qbpy_entry *qbpy_entry_make(qbpy_state *state, const qbpy_signature *s, PyObject *program, PyObject *out_treedef);
 
-/* Runs the program on the call's inputs: the result, a tree of Tensors. `check`: a result that is not finite is an error. */
+/* Runs the program on the call's inputs: the result, a tree of Tensors. `check`: a result that is not finite is an
+ * error. */
 PyObject *qbpy_entry_run(qbpy_state *state, qbpy_entry *e, const qbpy_signature *s, bool check);
 
 /* The entry (borrowed), or NULL (with an exception only if comparing raised one). */

@@ -1,8 +1,8 @@
 /* Operations with graphs of their own, written into the active trace: loop, switch, checkpoint, custom_jvp, custom_vjp,
  * custom_end.
  *
- * Each graph was recorded by a trace of its own, and may have captured tracers of enclosing ones. Here the captures become
- * operands, each once, and the graphs are given the inputs that the operation wants. */
+ * Each graph was recorded by a trace of its own, and may have captured tracers of enclosing ones. Here the captures
+ * become operands, each once, and the graphs are given the inputs that the operation wants. */
 #include "trace.h"
 
 #include "control/control.h"
@@ -170,7 +170,8 @@ static qb_status write_adapted(const recorded *r, int count, const input *inputs
     return QB_OK;
 }
 
-/* The recorded graph with the given inputs: its own input i is input own[i], its captures stand from first_capture on. */
+/* The recorded graph with the given inputs: its own input i is input own[i], its captures stand from first_capture
+ * on. */
 static qb_graph *adapt(assembly *a, const recorded *r, int count, const input *inputs, const int *own,
                        int first_capture)
 {
@@ -391,9 +392,9 @@ static PyObject *switch_(PyObject *module, PyObject *args)
 
 /* ---- One graph with others that belong to it */
 
-/* The operation `op` of a function's graph and those that belong to it. For the operation each has operands and captures as
- * its first inputs; a recorded graph has the operands where takes_operands[i]. What other inputs it has follow. The last
- * attribute is the order, or where that is 0 the number of operands. */
+/* The operation `op` of a function's graph and those that belong to it. For the operation each has operands and
+ * captures as its first inputs; a recorded graph has the operands where takes_operands[i]. What other inputs it has
+ * follow. The last attribute is the order, or where that is 0 the number of operands. */
 static PyObject *make_custom(assembly *a, const qb_op *op, int count, PyObject *const *graphs,
                              PyObject *const *captures, const int *takes_operands, PyObject *leaves, int order)
 {

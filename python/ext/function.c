@@ -220,7 +220,8 @@ static bool is_numpy_integer(PyObject *object)
     return strncmp(name, "numpy.int", 9) == 0 || strncmp(name, "numpy.uint", 10) == 0;
 }
 
-/* Whether operand i promotes with the others: an index does not, nor what stands behind the operands of the signature. */
+/* Whether operand i promotes with the others: an index does not, nor what stands behind the operands of the
+ * signature. */
 static bool promotes(const qb_function *function, int i)
 {
     if (function->takes_operand_list && i >= function->operand_parameters - 1)

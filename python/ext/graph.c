@@ -42,7 +42,8 @@ static void graph_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* ---- Arguments: lists of leaves and of ints. What these functions return is owned by PyMem; NULL with an exception set. */
+/* ---- Arguments: lists of leaves and of ints. What these functions return is owned by PyMem; NULL with an exception
+ * set. */
 
 /* Zeroed. */
 static void *make_room(int count, size_t size)

@@ -152,13 +152,13 @@ PyObject *qbpy_shape_tuple(int rank, const int64_t *shape);
 /* ------------------------------------------------------------------------------------------------------- conversion */
 
 /* Converts anything array-like as qb.asarray does (integer data becomes float64), to `dtype`, or to the inferred one
- * when it is -1. `function` is named in messages. *weak (may be NULL): a Python or NumPy number, or a weak Tensor. A new reference, or NULL with an
- * exception set; a TraceTensor, alone or in a list, is a TracerError. */
+ * when it is -1. `function` is named in messages. *weak (may be NULL): a Python or NumPy number, or a weak Tensor. A
+ * new reference, or NULL with an exception set; a TraceTensor, alone or in a list, is a TracerError. */
 qb_tensor *qbpy_to_tensor(qbpy_state *state, const char *function, PyObject *object, int dtype, bool *weak);
 
-/* The same for an operand of arithmetic: integers keep an integer dtype (Python int: weak int64, beyond its
- * range uint64, beyond that float64; int8 and int16: int32; uint8 and uint16: uint32), so that the promotion rules decide what they become. Python
- * bool: weak bool. */
+/* The same for an operand of arithmetic: integers keep an integer dtype (Python int: weak int64, beyond its range
+ * uint64, beyond that float64; int8 and int16: int32; uint8 and uint16: uint32), so that the promotion rules decide
+ * what they become. Python bool: weak bool. */
 qb_tensor *qbpy_to_operand(qbpy_state *state, const char *function, PyObject *object, bool *weak);
 
 /* Whether the object is an array-like leaf that qbpy_to_tensor takes without looking inside: Tensor, TraceTensor,

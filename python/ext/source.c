@@ -1,5 +1,5 @@
-/* The user's lines: where an operation was written, and which frames a traceback shows. A frame is the package's own if its
- * file lies in the package's folder. The environment variable QUABLA_FULL_TRACEBACKS=1 shows those too. */
+/* The user's lines: where an operation was written, and which frames a traceback shows. A frame is the package's own
+ * if its file lies in the package's folder. The environment variable QUABLA_FULL_TRACEBACKS=1 shows those too. */
 #include "trace.h"
 
 #include "base/source.h"

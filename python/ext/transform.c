@@ -262,7 +262,8 @@ static PyObject *transform_repr(PyObject *self)
     return PyUnicode_FromFormat("<transformed %R>", ((qbpy_transform *)self)->fun);
 }
 
-/* __name__, __qualname__, __module__ and the like are the wrapped function's. (The type has a __module__ of its own.) */
+/* __name__, __qualname__, __module__ and the like are the wrapped function's. (The type has a __module__ of its
+ * own.) */
 static PyObject *transform_getattro(PyObject *self, PyObject *name)
 {
     if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)

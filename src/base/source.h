@@ -1,5 +1,5 @@
-/* Lines of users' programs, as small numbers that nodes of graphs carry. The table is the process's, only grows, and has one
- * entry for each line that operations were written on. */
+/* Lines of users' programs, as small numbers that nodes of graphs carry. The table is the process's, only grows, and
+ * has one entry for each line that operations were written on. */
 #ifndef QB_BASE_SOURCE_H
 #define QB_BASE_SOURCE_H
 

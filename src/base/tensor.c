@@ -13,7 +13,8 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
 {
     if (rank < 0 || rank > QB_MAX_RANK)
         return qb_fail(QB_ERROR_VALUE, "an array of rank %d: ranks go from 0 to %d", rank, QB_MAX_RANK);
-    /* Extents of 0 are left out of the bound: no product of some of the extents overflows either, as strides need it. */
+    /* Extents of 0 are left out of the bound: no product of some of the extents overflows either, as strides need
+     * it. */
     int64_t size = 1, bytes = (int64_t)element_size;
     bool empty = false;
     for (int i = 0; i < rank; i++) {

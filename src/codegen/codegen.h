@@ -1,11 +1,11 @@
 /* Machine code for kernels: what a kernel program says, as instructions of the processor.
  *
- * The interpreter (cpu/execute.c) pays a call for each instruction and block, and moves every value through memory. With
- * one lane or eight the calls are nearly all there is, and such kernels are what the body of a loop over time steps or a
- * small model consists of; with hundreds, values kept in registers save half the time. So a kernel of one block becomes
- * code whole, and of a larger one what it does to a full block: arithmetic is done in vector registers, and whatever else
- * there is (tanh, conversions, gathers, reductions) is a call of the function that the interpreter calls. The results have
- * the same bits.
+ * The interpreter (cpu/execute.c) pays a call for each instruction and block, and moves every value through memory.
+ * With one lane or eight the calls are nearly all there is, and such kernels are what the body of a loop over time
+ * steps or a small model consists of; with hundreds, values kept in registers save half the time. So a kernel of one
+ * block becomes code whole, and of a larger one what it does to a full block: arithmetic is done in vector registers,
+ * and whatever else there is (tanh, conversions, gathers, reductions) is a call of the function that the interpreter
+ * calls. The results have the same bits.
  *
  * Code is made once, when a program is compiled, and lies in memory of the program's own that is first written and then
  * made executable, never both. Where that is refused, or the processor is another one, the interpreter goes on doing

@@ -1,12 +1,12 @@
 /* From a kernel program to code.
  *
- * Instructions fall into segments: runs of those that are arithmetic here (lower.h), and calls between them. A segment is
- * done for as many lanes at a time as a vector holds, then for half as many, and so on, where some are left. Within it,
- * values stay in vector registers: operands are loaded when first needed, results written at once where the kernel stores
- * them, and otherwise only when a register is wanted for something else or a later segment reads them. Of the registers,
- * the one whose value is needed last gives way (Belady, "A study of replacement algorithms for a virtual-storage
- * computer", IBM Systems Journal 5, 1966). At calls and between segments all values are in memory, each in the place that
- * the interpreter gives it; so a call reads and writes what it would there. */
+ * Instructions fall into segments: runs of those that are arithmetic here (lower.h), and calls between them. A
+ * segment is done for as many lanes at a time as a vector holds, then for half as many, and so on, where some are
+ * left. Within it, values stay in vector registers: operands are loaded when first needed, results written at once
+ * where the kernel stores them, and otherwise only when a register is wanted for something else or a later segment
+ * reads them. Of the registers, the one whose value is needed last gives way (Belady, "A study of replacement
+ * algorithms for a virtual-storage computer", IBM Systems Journal 5, 1966). At calls and between segments all values
+ * are in memory, each in the place that the interpreter gives it; so a call reads and writes what it would there. */
 #include "codegen/kernel.h"
 
 #include "base/allocate.h"

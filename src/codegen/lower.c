@@ -1,5 +1,5 @@
-/* The operations that are done in vector registers. Everything else is a call of its lane kernel, which defines it; what is
- * said here has to agree with cpu/lanes.def to the bit. */
+/* The operations that are done in vector registers. Everything else is a call of its lane kernel, which defines it;
+ * what is said here has to agree with cpu/lanes.def to the bit. */
 #include "codegen/lower.h"
 
 #define SIGN_64      0x8000000000000000u

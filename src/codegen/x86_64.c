@@ -1,6 +1,6 @@
-/* Encoding. Vector instructions have one of two prefixes: VEX, in its form of three bytes, C4 [R X B map] [W vvvv L pp],
- * for vectors of up to 32 bytes, and EVEX, 62 [R X B R' map] [W vvvv 1 pp] [z L'L b V' aaa], for those of 64 and whatever
- * has to do with mask registers (aaa). R, X, B, R', V' and vvvv are inverted. */
+/* Encoding. Vector instructions have one of two prefixes: VEX, in its form of three bytes, C4 [R X B map] [W vvvv L
+ * pp], for vectors of up to 32 bytes, and EVEX, 62 [R X B R' map] [W vvvv 1 pp] [z L'L b V' aaa], for those of 64
+ * and whatever has to do with mask registers (aaa). R, X, B, R', V' and vvvv are inverted. */
 #include "codegen/x86_64.h"
 
 #include "base/allocate.h"

@@ -85,15 +85,15 @@ static void finish(qb_rule *r, qb_status status, qb_scratch *scratch)
 
 /* ---- Forward mode */
 
-/* Branches are transformed on their own, each once (a nest of switches would else be transformed so often as a power of its depth),
- * and then completed: what one branch gives, all give. */
+/* Branches are transformed on their own, each once (a nest of switches would else be transformed so often as a power
+ * of its depth), and then completed: what one branch gives, all give. */
 static bool has_all(const bool *own, const bool *all, int count)
 {
     return memcmp(own, all, (size_t)count * sizeof *own) == 0;
 }
 
-/* Replaces a graph whose outputs from `first` on are those of the results with own[k] by one that has those with all[k], zeros
- * like like[k] of `source` where there was none. */
+/* Replaces a graph whose outputs from `first` on are those of the results with own[k] by one that has those with
+ * all[k], zeros like like[k] of `source` where there was none. */
 static qb_status complete(qb_graph **made, int first, int count, const bool *own, const bool *all,
                           const qb_graph *source, const qb_value *like, qb_scratch *scratch)
 {
@@ -426,7 +426,8 @@ static qb_status batch_branch(const qb_rule *r, const qb_graph *branch, bool *is
     return QB_OK;
 }
 
-/* Replaces a graph whose results are mapped as `own` says by one whose results are as `all` says: repeated over the batch. */
+/* Replaces a graph whose results are mapped as `own` says by one whose results are as `all` says: repeated over the
+ * batch. */
 static qb_status complete_batch(const qb_rule *r, qb_graph **made, const bool *own, const bool *all,
                                 qb_scratch *scratch)
 {

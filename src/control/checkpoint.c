@@ -40,8 +40,8 @@ static void finish(qb_rule *r, qb_status status, qb_graph *body, qb_scratch *scr
         (void)qb_graph_fail(r->graph, status);
 }
 
-/* Once differentiated in reverse, a function with a reverse derivative of its own is what its forward pass computes, which can be
- * differentiated in any mode: so is a graph that has one inside. `both` begins with the graph's values. */
+/* Once differentiated in reverse, a function with a reverse derivative of its own is what its forward pass computes,
+ * which can be differentiated in any mode: so is a graph that has one inside. `both` begins with the graph's values. */
 static qb_status replace_primal(qb_rule *r, const qb_graph *both)
 {
     qb_graph *primal;

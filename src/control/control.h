@@ -72,25 +72,26 @@ qb_value *qb_scratch_values(qb_scratch *scratch, int count);
 
 /* A value where there is one, else zeros of the type of `like` in `source`. */
 qb_value qb_or_zeros(qb_graph *graph, qb_value value, const qb_graph *source, qb_value like);
-/* A jvp of `source` as a graph: its inputs, then a tangent for each input with has_tangent[i]. Outputs: those of source, then the
- * tangents that are not zero, told by has_tangent_out; where require[i] (may be NULL) also those that are. */
+/* A jvp of `source` as a graph: its inputs, then a tangent for each input with has_tangent[i]. Outputs: those of
+ * source, then the tangents that are not zero, told by has_tangent_out; where require[i] (may be NULL) also those
+ * that are. */
 qb_status qb_subgraph_jvp(const qb_graph *source, qb_forward forward, const bool *has_tangent, const bool *require,
                           bool *has_tangent_out, qb_graph **out);
-/* The transpose of `source`, linear in the inputs with linear[i]: inputs are the others, then a cotangent for each output with
- * has_cotangent[i]; outputs are the cotangents of the linear inputs that are not zero, told by has_result; where require[i] (may be
- * NULL) also those that are. */
+/* The transpose of `source`, linear in the inputs with linear[i]: inputs are the others, then a cotangent for each
+ * output with has_cotangent[i]; outputs are the cotangents of the linear inputs that are not zero, told by
+ * has_result; where require[i] (may be NULL) also those that are. */
 qb_status qb_subgraph_transpose(const qb_graph *source, const bool *linear, const bool *has_cotangent,
                                 const bool *require, bool *has_result, qb_graph **out);
 
 /* ---- Dependence (reach.c) */
 
-/* Marks the carries, among the marked inputs of the body, that depend on a marked input after some iterations. `smooth`: that may
- * have a derivative by it. */
+/* Marks the carries, among the marked inputs of the body, that depend on a marked input after some iterations.
+ * `smooth`: that may have a derivative by it. */
 qb_status qb_loop_reach(const qb_loop *loop, bool smooth, bool *inputs);
 /* Marks the carries, among the marked outputs of the body, by which a marked output may have a derivative. */
 qb_status qb_loop_reach_back(const qb_loop *loop, bool *outputs);
-/* Which outputs of the body must be computed, and which of its inputs are needed for that, where these results are used: a carry is
- * needed where its result is, where the condition reads it, or where what is needed depends on it. */
+/* Which outputs of the body must be computed, and which of its inputs are needed for that, where these results are
+ * used: a carry is needed where its result is, where the condition reads it, or where what is needed depends on it. */
 qb_status qb_loop_needed(const qb_loop *loop, const bool *used, bool *outputs, bool *needed);
 /* Whether an output depends on a marked input. */
 qb_status qb_reaches(const qb_graph *graph, int output, const bool *inputs, bool *out);

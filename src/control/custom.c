@@ -8,9 +8,9 @@
  *   custom_end  the innermost call of a function whose rule calls the function itself: a value without a derivative.
  *               Rules are traced ahead, so such a rule is traced to a certain depth, which is an order of derivatives.
  *
- * All graphs of a node have the node's operands as their first inputs: the arguments of the function, then what its parts
- * captured. Derivatives by captured values are refused: the user's rule says nothing of them. Nodes that no transform
- * asks for a derivative are replaced by their body when a program is made. */
+ * All graphs of a node have the node's operands as their first inputs: the arguments of the function, then what its
+ * parts captured. Derivatives by captured values are refused: the user's rule says nothing of them. Nodes that no
+ * transform asks for a derivative are replaced by their body when a program is made. */
 #include "control/control.h"
 #include "transforms/transforms.h"
 
@@ -112,7 +112,8 @@ static qb_status run_batched(batched *b, const qb_graph *source)
     return qb_vmap(source, b->graph, b->inputs, b->mapped, b->rule->batch_size, b->values, b->value_mapped);
 }
 
-/* Output i as mapped as wanted: repeated over the batch, or (a cotangent of something that all examples share) summed. */
+/* Output i as mapped as wanted: repeated over the batch, or (a cotangent of something that all examples share)
+ * summed. */
 static qb_status add_batched_output(batched *b, int i, bool mapped)
 {
     qb_value value = b->values[i];
@@ -220,8 +221,8 @@ static qb_status without_point(const qb_graph *both, const bool *point, int coun
     return status;
 }
 
-/* Outputs: results, then tangents of the second tangents. Fails where one of them needs an input marked in `point`; that is asked
- * result by result, since a rule made by jvp may compute results and tangents in one loop. */
+/* Outputs: results, then tangents of the second tangents. Fails where one of them needs an input marked in `point`;
+ * that is asked result by result, since a rule made by jvp may compute results and tangents in one loop. */
 static qb_status at_no_point(const qb_graph *both, const bool *point, int results, int tangents, qb_scratch *scratch,
                              qb_graph **out)
 {

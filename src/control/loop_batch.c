@@ -1,8 +1,8 @@
 /* Batching of loops.
  *
- * A carry is mapped where its first value is or the body makes it so. Where examples differ in how long they run (a mapped
- * condition or count), the loop runs while any example does, and all carries are mapped: an example that is done keeps
- * its carry, and its ys are 0. */
+ * A carry is mapped where its first value is or the body makes it so. Where examples differ in how long they run (a
+ * mapped condition or count), the loop runs while any example does, and all carries are mapped: an example that is
+ * done keeps its carry, and its ys are 0. */
 #include "control/control.h"
 #include "transforms/transforms.h"
 

@@ -1,16 +1,17 @@
 /* Forward mode of loops.
  *
- * The derivative of a loop is the loop over primals and tangents together. Where it will be transposed, or split at its
- * tangents, it is cut in two: the early loop carries the primals and stacks what the tangents need of each iteration,
- * the late loop reads the stacks and is linear. Not stacked are values that do not change from one iteration to the next
- * (computed once, outside), elements of sequences (the sequence is read again), and the index. */
+ * The derivative of a loop is the loop over primals and tangents together. Where it will be transposed, or split at
+ * its tangents, it is cut in two: the early loop carries the primals and stacks what the tangents need of each
+ * iteration, the late loop reads the stacks and is linear. Not stacked are values that do not change from one
+ * iteration to the next (computed once, outside), elements of sequences (the sequence is read again), and the index. */
 #include "base/allocate.h"
 #include "control/control.h"
 #include "transforms/transforms.h"
 
 /* ---- The loop over primals and tangents */
 
-/* Where the inputs and outputs of the joint body come from: the list of (primal, tangent) inputs of a part of the loop. */
+/* Where the inputs and outputs of the joint body come from: the list of (primal, tangent) inputs of a part of the
+ * loop. */
 typedef struct joint {
     qb_loop loop;
     qb_graph *jvp;       /* inputs: those of the body, then tangents */
@@ -382,7 +383,8 @@ static void end_cut(cut *c)
     qb_graph_release(c->early_condition);
 }
 
-/* Emits the loop as two, the second of which has the results that depend on late inputs. `results` as of qb_loop_emit. */
+/* Emits the loop as two, the second of which has the results that depend on late inputs. `results` as of
+ * qb_loop_emit. */
 static qb_status emit_separately(qb_graph *graph, const qb_loop *loop, const bool *late, qb_value *results,
                                  qb_scratch *scratch)
 {

@@ -1,6 +1,6 @@
-/* Loops with less in them: results that nobody uses are dropped with all that only they need; carries that do not change
- * become constants; what depends on constants alone is computed once, before the loop; no loop is left where it runs not
- * more than once. */
+/* Loops with less in them: results that nobody uses are dropped with all that only they need; carries that do not
+ * change become constants; what depends on constants alone is computed once, before the loop; no loop is left where
+ * it runs not more than once. */
 #include "control/control.h"
 #include "passes/pipeline.h"
 #include "transforms/transforms.h"
@@ -56,8 +56,8 @@ static qb_value remake(const qb_graph *from, qb_value value, qb_graph *graph)
     return number == node ? made : qb_emit(graph, node->op, 1, &made, node->attributes);
 }
 
-/* The source (body or condition) with the given inputs and the outputs that are wanted, optimized. What is not needed may
- * still be an input: it is dropped once the operations inside no longer name it. */
+/* The source (body or condition) with the given inputs and the outputs that are wanted, optimized. What is not
+ * needed may still be an input: it is dropped once the operations inside no longer name it. */
 static qb_status optimize(const refinement *f, const qb_graph *source, int input_count, const bool *wanted,
                           qb_scratch *scratch, qb_graph **out)
 {
@@ -87,7 +87,8 @@ static qb_status optimize(const refinement *f, const qb_graph *source, int input
     return status;
 }
 
-/* Places among the given inputs, in the order of the new loop: constants (fixed carries are such), carries, sequences. */
+/* Places among the given inputs, in the order of the new loop: constants (fixed carries are such), carries,
+ * sequences. */
 static int choose(refinement *f, const bool *live, int *kept)
 {
     int first = 1 + f->loop.consts, count = 1;

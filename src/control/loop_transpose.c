@@ -1,8 +1,8 @@
 /* The transpose of a linear loop: the loop run backwards over cotangents.
  *
- * Cotangents of the carries are the new carries; those of constants are summed in further carries; those of sequences are
- * stacked. A linear loop is one that forward mode cut off (loop_jvp.c), or such a one batched: all its carries are
- * linear, and it has no condition. */
+ * Cotangents of the carries are the new carries; those of constants are summed in further carries; those of
+ * sequences are stacked. A linear loop is one that forward mode cut off (loop_jvp.c), or such a one batched: all its
+ * carries are linear, and it has no condition. */
 #include "control/control.h"
 #include "transforms/transforms.h"
 

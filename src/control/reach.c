@@ -1,8 +1,8 @@
 /* Which outputs of a graph depend on which of its inputs, looking into the graphs of operations.
  *
- * Loops ask this to know which of their carries will have a tangent, a cotangent or a batch axis before their bodies are
- * transformed: were they to try and see, a nest of loops would be transformed so often as a power of its depth. Each graph is looked
- * at once. The answer may say too much, not too little. */
+ * Loops ask this to know which of their carries will have a tangent, a cotangent or a batch axis before their bodies
+ * are transformed: were they to try and see, a nest of loops would be transformed so often as a power of its depth.
+ * Each graph is looked at once. The answer may say too much, not too little. */
 #include "control/control.h"
 
 enum { BITS = 64 };
@@ -49,8 +49,8 @@ static bool carries_derivative(const qb_graph *graph, qb_value value)
     return qb_dtype_is_floating(graph->values[value].dtype);
 }
 
-/* The operands (as the body counts, from 1) that each result depends on after any number of iterations: the body's outputs, then the
- * number of iterations. */
+/* The operands (as the body counts, from 1) that each result depends on after any number of iterations: the body's
+ * outputs, then the number of iterations. */
 static qb_status close_loop(const qb_loop *loop, bool smooth, qb_scratch *scratch, sets *closed)
 {
     sets body, test;

@@ -71,7 +71,8 @@ qb_status qb_subgraph_jvp(const qb_graph *source, qb_forward forward, const bool
     return status;
 }
 
-/* Into a graph with the inputs of the source. The placeholders of linear inputs are needed by nothing that is output. */
+/* Into a graph with the inputs of the source. The placeholders of linear inputs are needed by nothing that is
+ * output. */
 static qb_status write_transpose(const qb_graph *source, qb_graph *target, const bool *linear,
                                  const bool *has_cotangent, const bool *require, bool *has_result, qb_scratch *scratch,
                                  qb_graph **out)

@@ -1,8 +1,8 @@
-/* BLAS and LAPACK by element type: QB_BLAS_OF(dtype, gemm, ...) is cblas_dgemm or cblas_sgemm of these arguments, arrays being
- * void pointers, and QB_LAPACK_OF(dtype, potrf, ...) Fortran's dpotrf or spotrf.
+/* BLAS and LAPACK by element type: QB_BLAS_OF(dtype, gemm, ...) is cblas_dgemm or cblas_sgemm of these arguments,
+ * arrays being void pointers, and QB_LAPACK_OF(dtype, potrf, ...) Fortran's dpotrf or spotrf.
  *
- * LAPACK's matrices are stored by columns: ours are their transposes. The lengths of characters, which some compilers pass
- * in addition, are not read by OpenBLAS. */
+ * LAPACK's matrices are stored by columns: ours are their transposes. The lengths of characters, which some
+ * compilers pass in addition, are not read by OpenBLAS. */
 #ifndef QB_CPU_BLAS_H
 #define QB_CPU_BLAS_H
 

@@ -7,8 +7,8 @@
 
 /* ---- Kernels (execute.c) */
 
-/* `slots` are addresses of arrays, `registers` this kernel's part of the first thread's table of registers; other threads' tables
- * follow at a distance of `register_stride`. `partials`: qb_kernel_partial_size bytes. */
+/* `slots` are addresses of arrays, `registers` this kernel's part of the first thread's table of registers; other
+ * threads' tables follow at a distance of `register_stride`. `partials`: qb_kernel_partial_size bytes. */
 void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers, int64_t register_stride,
                    char *partials);
 
@@ -17,8 +17,8 @@ void qb_kernel_run(const qb_kernel *kernel, char *const *slots, char **registers
 void qb_kernel_run_rows(const qb_kernel *kernel, char *const *slots, char **registers, int64_t rows, int64_t first,
                         int64_t limit);
 
-/* Fills traversal, lanes and stack_size from the split and the reductions. `only_reduces`: what is reduced is memory as it
- * lies. */
+/* Fills traversal, lanes and stack_size from the split and the reductions. `only_reduces`: what is reduced is memory
+ * as it lies. */
 void qb_kernel_choose_traversal(qb_kernel *kernel, bool only_reduces);
 /* Cuts the lanes into chunks for threads, given about how long a lane takes; after the traversal is chosen. */
 void qb_kernel_choose_chunks(qb_kernel *kernel, double lane_nanoseconds);

@@ -1,4 +1,5 @@
-/* Products: gemm.h's where there is enough to do, plain loops for tiny ones and integers, BLAS for vectors and narrow shapes.
+/* Products: gemm.h's where there is enough to do, plain loops for tiny ones and integers, BLAS for vectors and narrow
+ * shapes.
  *
  * Factors are read by strides, so that transposed and batched operands cost no copy. BLAS runs single-threaded: its
  * threads spin, and the order of its sums would depend on their number. Large products are cut into chunks for our own

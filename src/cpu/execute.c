@@ -5,8 +5,8 @@
  * pairwise (Higham, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14, 1993): the error grows with
  * the logarithm of the number of terms, and the tree depends on the split only.
  *
- * A long kernel is cut into chunks for threads. A chunk of a long reduction is a complete subtree: an aligned 2^n pieces
- * (or the rest), so that the chunks' values, combined by the same counter, give the same bits as one pass. */
+ * A long kernel is cut into chunks for threads. A chunk of a long reduction is a complete subtree: an aligned 2^n
+ * pieces (or the rest), so that the chunks' values, combined by the same counter, give the same bits as one pass. */
 #include "cpu/cpu.h"
 
 #include "base/threads.h"

@@ -1,9 +1,9 @@
-/* Products of matrices, for one thread: blocks that stay in the cache, tiles that stay in registers (Goto and van de Geijn,
- * "Anatomy of high-performance matrix multiplication", ACM Trans. Math. Softw. 34, 2008).
+/* Products of matrices, for one thread: blocks that stay in the cache, tiles that stay in registers (Goto and van de
+ * Geijn, "Anatomy of high-performance matrix multiplication", ACM Trans. Math. Softw. 34, 2008).
  *
- * Like the lane kernels they are compiled once per instruction set (gemm.c, found through loops.h). An element's sum runs
- * over k in order, in blocks of `depth` terms that are added up one after the other, whichever rows and columns are asked
- * for together: results do not depend on how a product is cut into pieces. */
+ * Like the lane kernels they are compiled once per instruction set (gemm.c, found through loops.h). An element's sum
+ * runs over k in order, in blocks of `depth` terms that are added up one after the other, whichever rows and columns
+ * are asked for together: results do not depend on how a product is cut into pieces. */
 #ifndef QB_CPU_GEMM_H
 #define QB_CPU_GEMM_H
 
@@ -62,8 +62,8 @@ void QB_GEMM_NAME(double, QB_ISA)(const qb_product_shape *shape, int64_t depth, 
 void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b,
                                  const void *start, void *c, int64_t c_m, void *scratch);
 
-/* The vectors of a tile's row: with QB_GEMM_ROWS rows of sums, and vectors of b, nearly all registers are used, and enough
- * sums run at once to hide the latency of a fused product. */
+/* The vectors of a tile's row: with QB_GEMM_ROWS rows of sums, and vectors of b, nearly all registers are used, and
+ * enough sums run at once to hide the latency of a fused product. */
 #if defined(__AVX512F__)
 #define QB_GEMM_VECTOR_BYTES 64
 #define QB_GEMM_TILE_VECTORS 4 /* of 32 registers */

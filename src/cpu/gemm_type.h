@@ -1,9 +1,10 @@
-/* One element type's products, included by gemm.c with T, LANES (of a vector), LANE_INDEX (an integer of T's size), and the
- * lists of lanes LOWER and UPPER.
+/* One element type's products, included by gemm.c with T, LANES (of a vector), LANE_INDEX (an integer of T's size), and
+ * the lists of lanes LOWER and UPPER.
  *
- * c is computed tile by tile, each from a few rows of a and a panel of b. A panel is at most TILE_VECTORS wide; of its
- * vectors the last one ends with the panel, so it may begin over columns of the one before, which are then computed twice.
- * So no tile reads or writes beyond its columns, except where b is narrower than a vector: then zeros are packed. */
+ * c is computed tile by tile, each from a few rows of a and a panel of b. A panel is at most TILE_VECTORS wide; of
+ * its vectors the last one ends with the panel, so it may begin over columns of the one before, which are then
+ * computed twice. So no tile reads or writes beyond its columns, except where b is narrower than a vector: then
+ * zeros are packed. */
 
 #define NAME(name) PASTE_EXPANDED(PASTE_EXPANDED(name, _), T)
 #define VECTOR     NAME(vector)
@@ -221,8 +222,8 @@ static void NAME(pack_panel)(const NAME(block) * s, const NAME(panel) * panel)
     }
 }
 
-/* Rows of a as they are where a row's terms lie side by side; otherwise QB_GEMM_ROWS at a time, the last fewer, for each
- * term their elements. */
+/* Rows of a as they are where a row's terms lie side by side; otherwise QB_GEMM_ROWS at a time, the last fewer, for
+ * each term their elements. */
 static void NAME(pack_rows)(const NAME(block) * s)
 {
     int64_t a_m = s->d->a_m, a_k = s->d->a_k, k = s->k, row = 0;
@@ -282,8 +283,8 @@ static void NAME(run_panels)(const NAME(block) * s, int count, const NAME(panel)
     }
 }
 
-/* Panels differ by one vector at most, so that the last has two where there are two: columns that are computed twice lie in
- * one panel. */
+/* Panels differ by one vector at most, so that the last has two where there are two: columns that are computed twice
+ * lie in one panel. */
 static void NAME(run_block)(const NAME(block) * s)
 {
     enum { MOST_TOGETHER = QB_GEMM_PACKED_BYTES / (VECTOR_BYTES * TILE_VECTORS) };

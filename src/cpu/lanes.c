@@ -203,10 +203,10 @@ FOR_ANY(SELECT_KERNEL, )
 
 /* ---- Reductions */
 
-/* Lane i goes to partial result i mod 32, and partial results meet in halves: j with j + 16, then + 8, down to + 1. They
- * stand in as few registers as hold them, enough of these that an operation need not wait for the one before, and are
- * written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. Each begins anew
- * after CHAIN lanes, and what it had is added to the rest: chains of rounding errors stay short. */
+/* Lane i goes to partial result i mod 32, and partial results meet in halves: j with j + 16, then + 8, down to + 1.
+ * They stand in as few registers as hold them, enough of these that an operation need not wait for the one before,
+ * and are written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. Each
+ * begins anew after CHAIN lanes, and what it had is added to the rest: chains of rounding errors stay short. */
 #if defined(__AVX512F__)
 #define REGISTER_BYTES  64
 #define INTRINSIC(name) _mm512_##name

@@ -12,7 +12,8 @@ typedef struct qb_lane_table {
     qb_lane_kernel norm[QB_DTYPE_COUNT]; /* of two norms */
 } qb_lane_table;
 
-/* The i-th table that this machine can run, widest instruction set first; NULL past the last. Table 0 is the default. */
+/* The i-th table that this machine can run, widest instruction set first; NULL past the last. Table 0 is the
+ * default. */
 const qb_lane_table *qb_lane_table_at(int i);
 
 #endif

@@ -39,8 +39,8 @@ static bool has_zero_on_diagonal(qb_dtype dtype, const void *a, int64_t n)
 
 /* ---- Cholesky */
 
-/* Rows of a block: a diagonal block is factored by one core, so it has to be small beside the rest, and large enough for
- * BLAS. Matrices of up to two blocks are left to LAPACK. */
+/* Rows of a block: a diagonal block is factored by one core, so it has to be small beside the rest, and large enough
+ * for BLAS. Matrices of up to two blocks are left to LAPACK. */
 enum { BLOCK = 64, LANES = 16, MANY_COLUMNS = 16 };
 
 typedef struct cholesky {
@@ -342,8 +342,8 @@ static void exchange_rows(const lu *f, int64_t column)
     }
 }
 
-/* The columns of a panel, by LAPACK. Its pivots, counted from 1 in the panel, come in 32 bits, where they are spread from the last
- * one on. */
+/* The columns of a panel, by LAPACK. Its pivots, counted from 1 in the panel, come in 32 bits, where they are spread
+ * from the last one on. */
 static void factor_panel(const lu *f)
 {
     int rows = (int)(f->m - f->first), columns = (int)f->width, leading = (int)f->m, info = 0;
@@ -504,8 +504,8 @@ static void exchange(const equation *e, bool backwards, int64_t first, int64_t l
         exchange_float(e, (float *)(void *)e->x, backwards, right, first, limit);
 }
 
-/* P A = L U, and the factors are those of the transposes: the upper triangle holds L^T, the lower one U^T. On vectors, A is undone by
- * exchanges, L, U; its transpose by U^T, L^T, and the exchanges backwards. */
+/* P A = L U, and the factors are those of the transposes: the upper triangle holds L^T, the lower one U^T. On
+ * vectors, A is undone by exchanges, L, U; its transpose by U^T, L^T, and the exchanges backwards. */
 static void solve_with_factors(const void *data, int64_t first, int64_t limit)
 {
     const equation *e = data;
@@ -538,8 +538,8 @@ QB_LINALG_KERNEL(qb_lu_solve_run)
 
 /* ---- Determinants */
 
-/* Sign, logarithm and value of parity times the diagonal, whose mantissas and exponents are multiplied up apart, so that nothing
- * overflows on the way. */
+/* Sign, logarithm and value of parity times the diagonal, whose mantissas and exponents are multiplied up apart, so
+ * that nothing overflows on the way. */
 static void multiply_diagonal(qb_dtype dtype, const void *factors, int64_t n, double parity, double out[3])
 {
     double mantissa = parity;

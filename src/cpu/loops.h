@@ -20,8 +20,9 @@ typedef struct qb_product_shape {
 } qb_product_shape;
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
-/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which is laid out
- * as c and may be c (NULL: zeros). `depth`: qb_gemm_depth of the whole product; `scratch`: qb_gemm_scratch bytes. */
+/* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which
+ * is laid out as c and may be c (NULL: zeros). `depth`: qb_gemm_depth of the whole product; `scratch`:
+ * qb_gemm_scratch bytes. */
 typedef void (*qb_gemm)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b, const void *start,
                         void *c, int64_t c_m, void *scratch);
 
@@ -32,7 +33,8 @@ typedef struct qb_running {
 
 enum { QB_STRIP = 32 }; /* columns that are summed at once */
 
-/* n rows from the first one on, `step` elements apart: sums[k] = carry + terms[0] + ... + terms[k]; the carry goes on */
+/* n rows from the first one on, `step` elements apart: sums[k] = carry + terms[0] + ... + terms[k]; the carry goes
+ * on */
 typedef void (*qb_running_sum)(const void *terms, void *sums, int64_t n, int64_t step, qb_running *carry);
 /* The sum of n neighbouring terms, n <= 2^30 or so; not finite, too, where a part of it is not. */
 typedef qb_running (*qb_running_total)(const void *terms, int64_t n);

@@ -4,8 +4,8 @@
 
 #include "graph/graph.h"
 
-/* work on 0 .. count-1, in chunks of a multiple of `multiple`, each of enough operations (or all) to keep a core busy for some tens of
- * microseconds. Chunks depend on these numbers alone. */
+/* work on 0 .. count-1, in chunks of a multiple of `multiple`, each of enough operations (or all) to keep a core
+ * busy for some tens of microseconds. Chunks depend on these numbers alone. */
 typedef void (*qb_range_work)(const void *data, int64_t first, int64_t limit);
 void qb_in_chunks(int64_t count, double flops_each, int64_t multiple, qb_range_work work, const void *data);
 

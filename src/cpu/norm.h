@@ -2,8 +2,8 @@
  *
  * A plain sum of squares serves between QB_SQUARES_LEAST and QB_SQUARES_MOST: what has vanished in it is too small to
  * matter there. Outside, the elements are scaled by a power of two first (J. L. Blue, "A portable Fortran program to
- * find the Euclidean norm of a vector", ACM Trans. Math. Softw. 4, 1978). So there is one pass over memory, and a second
- * look only at a block that is unusual, and in the cache.
+ * find the Euclidean norm of a vector", ACM Trans. Math. Softw. 4, 1978). So there is one pass over memory, and a
+ * second look only at a block that is unusual, and in the cache.
  *
  * A norm with a NaN in it is NaN, also beside infinities. */
 #ifndef QB_CPU_NORM_H

@@ -12,10 +12,10 @@
 
 enum { RENORMALIZED_EVERY = 128, TOTAL_LANES = 16 };
 
-/* What adding x to `sum` gives, s, and what its rounding added, e (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate Sum
- * and Dot Product", 2005). The running sum is sum - cost; from time to time they are added anew, so that the cost stays
- * below a unit in the last place of the sum and its own rounding does not matter. An infinite or NaN sum has no cost.
- * Starting from -0 and subtracting the cost keeps the sign of sums that are zero. */
+/* What adding x to `sum` gives, s, and what its rounding added, e (Knuth's two-sum; Ogita, Rump and Oishi, "Accurate
+ * Sum and Dot Product", 2005). The running sum is sum - cost; from time to time they are added anew, so that the
+ * cost stays below a unit in the last place of the sum and its own rounding does not matter. An infinite or NaN sum
+ * has no cost. Starting from -0 and subtracting the cost keeps the sign of sums that are zero. */
 #define TWO_SUM(s, e, sum, x) double s = (sum) + (x), e##_z = s - (sum), e = ((sum) - (s - e##_z)) + ((x)-e##_z)
 #define UNLESS_BAD(e)         ((e) - (e) == 0 ? (e) : 0)
 

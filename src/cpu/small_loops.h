@@ -1,5 +1,5 @@
-/* The loops of small.h for one dtype: included with REAL, its type, WORD, an integer of its size, and OF(name), a name with
- * its suffix. A `lanes` holds the same element of LANES matrices. */
+/* The loops of small.h for one dtype: included with REAL, its type, WORD, an integer of its size, and OF(name), a
+ * name with its suffix. A `lanes` holds the same element of LANES matrices. */
 
 typedef REAL OF(lanes) __attribute__((vector_size(VECTOR_BYTES)));
 typedef WORD OF(truth) __attribute__((vector_size(VECTOR_BYTES)));
@@ -67,7 +67,8 @@ static void OF(cholesky)(int64_t n, int64_t count, const void *a, void *l)
 
 /* ---- LU: v[i * n + j] is the element of row i and column j */
 
-/* Exchanges row k with the row below it that has the largest element in column k, whose number it returns in `pivot`. */
+/* Exchanges row k with the row below it that has the largest element in column k, whose number it returns in
+ * `pivot`. */
 static void OF(exchange)(int64_t n, int64_t k, lanes *v, lanes *pivot)
 {
     lanes best = SIZE(v[k * n + k]), place = EVERY(k);

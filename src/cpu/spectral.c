@@ -1,5 +1,6 @@
-/* Orthogonal decompositions, by LAPACK, in place where it can be. Matrices by rows are for LAPACK their transposes by
- * columns: QR is its LQ, and left and right singular vectors change places. A batch is cut into chunks for the threads. */
+/* Orthogonal decompositions, by LAPACK, in place where it can be. Matrices by rows are for LAPACK their transposes
+ * by columns: QR is its LQ, and left and right singular vectors change places. A batch is cut into chunks for the
+ * threads. */
 #include "cpu/spectral.h"
 
 #include "cpu/blas.h"

@@ -4,17 +4,16 @@
  * ops/elementwise.def. From this come the C call qb_apply, the Python module functions and methods with their
  * signatures and docstrings, the cache of eager calls, and the documentation.
  *
- * A signature is written as in Python, with a type after the colon of each parameter that is not an array, and behind an
- * arrow the names of the results, where there are several:
+ * A signature is written as in Python, with a type after the colon of each parameter that is not an array, and behind
+ * an arrow the names of the results, where there are several:
  *
  *     "x, axis: axes = None, keepdims: bool = False"
  *     "a -> sign, logabsdet"
  *
  * Parameters without a type are operands (arrays or numbers); "arrays: operands" is a list of them, "i: indices" an
- * array of integers; an operand with the default None may be absent. Operands stand together, and other parameters may
- * come before them. A star ("x, *shape: shape", "*arrays: operands") says that Python's callers may give the integers or
- * arrays one by one.
- * Builders see operands as graph values and the other parameters as attributes. */
+ * array of integers; an operand with the default None may be absent. Operands stand together, and other parameters
+ * may come before them. A star ("x, *shape: shape", "*arrays: operands") says that Python's callers may give the
+ * integers or arrays one by one. Builders see operands as graph values and the other parameters as attributes. */
 #ifndef QB_FUNCTIONS_FUNCTION_H
 #define QB_FUNCTIONS_FUNCTION_H
 
@@ -149,11 +148,13 @@ const qb_function *qb_function_at(int index);
  * the function and the operands' shapes or dtypes. */
 qb_status qb_function_build(qb_call *call);
 
-/* What the function getitem gives for a tensor, without a program: `index` is an INDEX attribute, `arrays` its arrays. */
+/* What the function getitem gives for a tensor, without a program: `index` is an INDEX attribute, `arrays` its
+ * arrays. */
 qb_status qb_tensor_index(qb_tensor *tensor, const qb_attribute *index, int array_count, qb_tensor *const *arrays,
                           qb_tensor **out);
 
-/* Before a call on concrete operands is run, which has been built already: QB_ERROR_INDEX when an index is out of range. */
+/* Before a call on concrete operands is run, which has been built already: QB_ERROR_INDEX when an index is out of
+ * range. */
 qb_status qb_check_call(const qb_function *function, const qb_attribute *parameters, int operand_count,
                         qb_tensor *const *operands);
 

@@ -38,15 +38,16 @@ typedef struct qb_places {
 
 /* The basic step. */
 qb_value qb_select_part(qb_graph *graph, const qb_selection *selection, qb_value x);
-/* The index arrays of the call, operands from `first` on, for axes with these extents. QB_ERROR_INDEX for dtypes that are
- * no integers, shapes that do not broadcast, and constants out of range. */
+/* The index arrays of the call, operands from `first` on, for axes with these extents. QB_ERROR_INDEX for dtypes
+ * that are no integers, shapes that do not broadcast, and constants out of range. */
 qb_status qb_take_places(const qb_call *call, const qb_selection *selection, int first, qb_places *out);
 /* One index array for one axis, which has that extent. */
 qb_status qb_take_place(const qb_call *call, int operand, const qb_type *type, int axis, qb_places *out);
 
 /* The common shape of index arrays; QB_ERROR_INDEX where there is none. */
 qb_status qb_places_shape(int count, const qb_type *types, int *rank, int64_t *shape);
-/* The first axes [first..., second..., rest...] as [second..., first..., rest...]; `first` and `second` are their numbers. */
+/* The first axes [first..., second..., rest...] as [second..., first..., rest...]; `first` and `second` are their
+ * numbers. */
 qb_value qb_swap_blocks(qb_graph *graph, qb_value value, int first, int second);
 
 /* ---- Values of index arrays */

@@ -1,7 +1,7 @@
 /* qb.linalg: what users call, from the factorizations and solutions of ops/linalg.c.
  *
- * Matrices are factored in the batch that they have themselves. Where the right-hand side has batch axes that they lack,
- * these become further columns or rows of it. */
+ * Matrices are factored in the batch that they have themselves. Where the right-hand side has batch axes that they
+ * lack, these become further columns or rows of it. */
 #include "functions/builder.h"
 #include "ops/matrices.h"
 

@@ -182,8 +182,8 @@ qb_status qb_build_dynamic_slice(qb_call *call)
     return QB_OK;
 }
 
-/* From the outermost axis inwards the part that holds the slice is read; the innermost is replaced, and each is written back
- * into the one around it. */
+/* From the outermost axis inwards the part that holds the slice is read; the innermost is replaced, and each is
+ * written back into the one around it. */
 qb_status qb_build_dynamic_update_slice(qb_call *call)
 {
     qb_graph *g = call->graph;

@@ -33,7 +33,8 @@ typedef struct qb_type {
     int64_t shape[QB_MAX_RANK];
 } qb_type;
 
-/* Attributes are data: a node has one for each name that its op declares; comparing, hashing and printing are generic. */
+/* Attributes are data: a node has one for each name that its op declares; comparing, hashing and printing are
+ * generic. */
 typedef enum qb_attribute_kind {
     QB_ATTRIBUTE_INT,    /* integer: an axis, a count, a flag, a dtype */
     QB_ATTRIBUTE_INTS,   /* integers[count]: axes, a shape */
@@ -193,15 +194,15 @@ bool qb_node_has_effects(const qb_node *node);
 /* Whether each value depends on an input that is marked; `depends` has value_count entries. */
 void qb_mark_dependent(const qb_graph *graph, const bool *input, bool *depends);
 
-/* Which values the outputs with wanted[i] (NULL: all) need, looking into operations with graphs: a loop whose last carry
- * is not used may not need its first. Unlike qb_mark_live, it tells results of one node apart. */
+/* Which values the outputs with wanted[i] (NULL: all) need, looking into operations with graphs: a loop whose last
+ * carry is not used may not need its first. Unlike qb_mark_live, it tells results of one node apart. */
 qb_status qb_mark_needed(const qb_graph *graph, const bool *wanted, bool *needed);
 
 /* Whether a node of the graph runs graphs of its own. */
 bool qb_has_regions(const qb_graph *graph);
 
-/* Notes say how the graph came to be, and go where its nodes are copied to; an equal one is not added again. Only the text
- * shows them. */
+/* Notes say how the graph came to be, and go where its nodes are copied to; an equal one is not added again. Only
+ * the text shows them. */
 qb_status qb_graph_note(qb_graph *graph, const char *text);
 qb_status qb_graph_copy_notes(const qb_graph *source, qb_graph *target);
 

@@ -1,6 +1,6 @@
-/* Notes: lines about how a graph came to be, such as which mode of differentiation was chosen. They are no part of what it
- * computes: they follow a graph through every rewriting (replay.c copies them), are printed on request, and neither
- * comparing nor hashing looks at them. */
+/* Notes: lines about how a graph came to be, such as which mode of differentiation was chosen. They are no part of
+ * what it computes: they follow a graph through every rewriting (replay.c copies them), are printed on request, and
+ * neither comparing nor hashing looks at them. */
 #include "graph/graph.h"
 
 #include "base/allocate.h"

@@ -17,7 +17,8 @@ typedef struct qb_replay {
     qb_value *operands;    /* scratch: the mapped operands of the node at hand */
 } qb_replay;
 
-/* Marks what `outputs` need, maps the inputs to `arguments`, and copies the notes. End with qb_replay_end, also after a failure. */
+/* Marks what `outputs` need, maps the inputs to `arguments`, and copies the notes. End with qb_replay_end, also
+ * after a failure. */
 qb_status qb_replay_begin(qb_replay *replay, const qb_graph *source, qb_graph *target, const qb_value *arguments,
                           int output_count, const qb_value *outputs);
 void qb_replay_end(qb_replay *replay);
@@ -31,8 +32,8 @@ bool qb_replay_copy(qb_replay *replay, const qb_node *node);
 /* The same without the effects of the graphs that it runs (silent.c). */
 bool qb_replay_copy_silent(qb_replay *replay, const qb_node *node);
 
-/* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i; NULL: the
- * first ones, in their order. An input that is not listed must not be needed. */
+/* A new graph with inputs[i] of the old inputs for its input i, and outputs[i] of the old outputs for its output i;
+ * NULL: the first ones, in their order. An input that is not listed must not be needed. */
 qb_status qb_graph_rearrange(const qb_graph *graph, int input_count, const int *inputs, int output_count,
                              const int *outputs, qb_graph **out);
 

@@ -1,5 +1,6 @@
-/* Graphs without their effects. A derivative rule of an operation with graphs may stand for the operation itself, with the
- * effects in it; the plain operation, kept beside it for those who want its results only, is then copied without them. */
+/* Graphs without their effects. A derivative rule of an operation with graphs may stand for the operation itself,
+ * with the effects in it; the plain operation, kept beside it for those who want its results only, is then copied
+ * without them. */
 #include "graph/replay.h"
 
 #include "base/allocate.h"

@@ -1,6 +1,7 @@
 /* Builder calls: one function per primitive, for rules and functions to be written as formulas.
  *
- * Each returns the value, or QB_FAILED with the failure kept in the graph (see graph.h). None broadcasts or converts. */
+ * Each returns the value, or QB_FAILED with the failure kept in the graph (see graph.h). None broadcasts or
+ * converts. */
 #ifndef QB_OPS_BUILD_H
 #define QB_OPS_BUILD_H
 
@@ -37,11 +38,13 @@ qb_value qb_iota(qb_graph *graph, qb_dtype dtype, int rank, const int64_t *shape
 qb_value qb_reshape(qb_graph *graph, qb_value a, int rank, const int64_t *shape);
 /* Result axis i is axis order[i] of the operand. */
 qb_value qb_permute(qb_graph *graph, qb_value a, int rank, const int64_t *order);
-/* Operand axis i becomes axis axes[i] of the result (ascending); an axis of extent 1 is repeated, all other axes are new. */
+/* Operand axis i becomes axis axes[i] of the result (ascending); an axis of extent 1 is repeated, all other axes are
+ * new. */
 qb_value qb_broadcast(qb_graph *graph, qb_value a, int rank, const int64_t *shape, const int64_t *axes);
 /* NumPy's broadcast_to: operand axes are the trailing ones. */
 qb_value qb_broadcast_to(qb_graph *graph, qb_value a, int rank, const int64_t *shape);
-/* The operand repeated along a new leading axis of that extent: what batching makes of an operand that is not mapped. */
+/* The operand repeated along a new leading axis of that extent: what batching makes of an operand that is not
+ * mapped. */
 qb_value qb_broadcast_leading(qb_graph *graph, qb_value a, int64_t extent);
 /* Elements start, start + step, ... (step > 0), `limit` excluded, per axis. */
 qb_value qb_slice(qb_graph *graph, qb_value a, const int64_t *start, const int64_t *limit, const int64_t *step);
@@ -50,8 +53,8 @@ qb_value qb_reverse(qb_graph *graph, qb_value a, int count, const int64_t *axes)
 qb_value qb_pad(qb_graph *graph, qb_value a, const int64_t *low, const int64_t *high, const int64_t *interior);
 qb_value qb_concat(qb_graph *graph, int count, const qb_value *operands, int axis);
 
-/* Reduce over distinct ascending axes, which vanish. sum of bool is not defined here: convert first. max and min need a non-empty
- * extent and propagate NaN. */
+/* Reduce over distinct ascending axes, which vanish. sum of bool is not defined here: convert first. max and min
+ * need a non-empty extent and propagate NaN. */
 qb_value qb_reduce_sum(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 qb_value qb_reduce_prod(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 qb_value qb_reduce_max(qb_graph *graph, qb_value a, int count, const int64_t *axes);
@@ -59,13 +62,13 @@ qb_value qb_reduce_min(qb_graph *graph, qb_value a, int count, const int64_t *ax
 /* Euclidean, of floating numbers, without overflow or underflow; of one element (no axes) its magnitude. */
 qb_value qb_reduce_norm(qb_graph *graph, qb_value a, int count, const int64_t *axes);
 
-/* Product summed over paired axes: a_contract[i] with b_contract[i]; batch axes pair likewise and stay. Result axes: batch (in the
- * order given), the free ones of a, the free ones of b. Floating and integer dtypes. */
+/* Product summed over paired axes: a_contract[i] with b_contract[i]; batch axes pair likewise and stay. Result axes:
+ * batch (in the order given), the free ones of a, the free ones of b. Floating and integer dtypes. */
 qb_value qb_dot(qb_graph *graph, qb_value a, qb_value b, int contract_count, const int64_t *a_contract,
                 const int64_t *b_contract, int batch_count, const int64_t *a_batch, const int64_t *b_batch);
 
-/* Elements at places given by `count` index arrays of int64 along `axes` (distinct, ascending); the first `batch` axes of
- * all operands pair up. See ops/gather.c for the shape of what is addressed, negative indices, and bounds. */
+/* Elements at places given by `count` index arrays of int64 along `axes` (distinct, ascending); the first `batch`
+ * axes of all operands pair up. See ops/gather.c for the shape of what is addressed, negative indices, and bounds. */
 qb_value qb_gather(qb_graph *graph, qb_value a, int count, const qb_value *indices, const int64_t *axes, int batch,
                    qb_bounds bounds);
 /* The array with `updates`, of the shape that gather would give, written there: `op` is &qb_op_scatter_set, _add, _mul,
@@ -75,18 +78,19 @@ qb_value qb_scatter(qb_graph *graph, const qb_op *op, qb_value a, qb_value updat
 /* The array with `part` for its elements start, start + step, ... per axis. */
 qb_value qb_insert(qb_graph *graph, qb_value a, qb_value part, const int64_t *start, const int64_t *step);
 
-/* t[k] = factors[k] t[k-1] + terms[k] along the axis, from its end when `reverse`; factors QB_NONE: all 1, a running sum. `strong`:
- * products are 0 where a factor or the value before is. */
+/* t[k] = factors[k] t[k-1] + terms[k] along the axis, from its end when `reverse`; factors QB_NONE: all 1, a running
+ * sum. `strong`: products are 0 where a factor or the value before is. */
 qb_value qb_recurrence(qb_graph *graph, qb_value terms, qb_value factors, int axis, bool reverse, bool strong);
 
-/* The elements in ascending order along the axis, NaN last; their places (int64), equal elements in the order they have. */
+/* The elements in ascending order along the axis, NaN last; their places (int64), equal elements in the order they
+ * have. */
 qb_value qb_sort(qb_graph *graph, qb_value a, int axis);
 qb_value qb_argsort(qb_graph *graph, qb_value a, int axis);
 /* int64. The place of the first extreme, or of the first NaN, along the axis, which vanishes and is not empty. */
 qb_value qb_argmax(qb_graph *graph, qb_value a, int axis);
 qb_value qb_argmin(qb_graph *graph, qb_value a, int axis);
-/* int64. Before which elements of a, [batch..., n], sorted along its last axis, those of v, [batch..., m], belong: after equal ones when
- * `right`. */
+/* int64. Before which elements of a, [batch..., n], sorted along its last axis, those of v, [batch..., m], belong:
+ * after equal ones when `right`. */
 qb_value qb_searchsorted(qb_graph *graph, qb_value a, qb_value v, bool right, int batch);
 
 /* Linear algebra (ops/linalg.c): matrices in the last two axes, all other axes are equal batch axes. */
@@ -104,8 +108,8 @@ enum {
 /* x; NaN where an element of the diagonal is 0. */
 qb_value qb_triangular_solve(qb_graph *graph, qb_value a, qb_value b, unsigned form);
 
-/* Of a, [..., m, n]: the factors, transposed, [..., n, m]; row i was exchanged with row pivots[..., i] (int64) in step i;
- * the sign of the exchanges, 0 where a pivot is 0. */
+/* Of a, [..., m, n]: the factors, transposed, [..., n, m]; row i was exchanged with row pivots[..., i] (int64) in
+ * step i; the sign of the exchanges, 0 where a pivot is 0. */
 void qb_lu(qb_graph *graph, qb_value a, qb_value results[3]);
 /* Which row (int64) is where after the exchanges, of `rows`. */
 qb_value qb_permutation(qb_graph *graph, qb_value pivots, int64_t rows);

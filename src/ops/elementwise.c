@@ -79,8 +79,8 @@ static qb_status infer_row(const qb_inference *in, domain operands, bool to_bool
 /* The share of a larger operand: 1 where x > y, 1/2 at a tie, else 0 */
 #define LARGER(x, y) qb_select(g, qb_less(g, y, x), NUM(1), qb_select(g, qb_equal(g, x, y), NUM(0.5), NUM(0)))
 
-/* d x^p / dx = p x^(p-1); 0 where x = 0 and p < 1 (there the limit is infinite, or p = 0). The base is masked to 1 there, so that
- * derivatives of this expression are finite too. For x <= 0 nothing depends on p, and no mixed
+/* d x^p / dx = p x^(p-1); 0 where x = 0 and p < 1 (there the limit is infinite, or p = 0). The base is masked to 1
+ * there, so that derivatives of this expression are finite too. For x <= 0 nothing depends on p, and no mixed
  * derivative does. */
 static qb_value pow_by_base(qb_graph *g, qb_value x, qb_value p)
 {
@@ -111,7 +111,8 @@ static qb_value arccosh_cofactor(qb_graph *g, qb_value x)
     return qb_select(g, far, x, qb_root(g, qb_mul(g, qb_sub(g, near, one), qb_add(g, near, one))));
 }
 
-/* a / (a^2 + b^2), formed after dividing by |a| + |b|, so that no square overflows or vanishes; 0 at the origin and at infinity. */
+/* a / (a^2 + b^2), formed after dividing by |a| + |b|, so that no square overflows or vanishes; 0 at the origin and
+ * at infinity. */
 static qb_value atan2_partial(qb_graph *g, qb_value a, qb_value b)
 {
     qb_value zero = qb_splat_like(g, a, 0), one = qb_splat_like(g, a, 1);
@@ -148,7 +149,8 @@ static void quotient_transpose(qb_rule *r)
         r->operand_cotangent[0] = qb_emit(r->graph, r->op, 2, (qb_value[]){r->cotangent[0], B}, NULL);
 }
 
-/* The other operand may be infinite where the tangent is zero (x log x at a masked 0): the product is the strong one. */
+/* The other operand may be infinite where the tangent is zero (x log x at a masked 0): the product is the strong
+ * one. */
 static void bilinear_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;
@@ -472,8 +474,9 @@ static bool is_truth_value(const qb_graph *graph, qb_value value)
     return node->op == &qb_op_convert && graph->values[qb_operand(graph, node, 0)].dtype == QB_BOOL;
 }
 
-/* What is a number where a condition holds, and another elsewhere, is that in the other dtype, exactly: a selection of numbers, and a
- * truth value times a number. So a weak float64 leaves no trace in a float32 graph. QB_NONE for anything else. */
+/* What is a number where a condition holds, and another elsewhere, is that in the other dtype, exactly: a selection
+ * of numbers, and a truth value times a number. So a weak float64 leaves no trace in a float32 graph. QB_NONE for
+ * anything else. */
 static qb_value convert_choice(qb_graph *graph, qb_value a, qb_dtype dtype)
 {
     const qb_node node = *qb_node_of(graph, a); /* by value: the array of nodes moves as it grows */
@@ -514,7 +517,8 @@ qb_value qb_convert(qb_graph *graph, qb_value a, qb_dtype dtype)
     return qb_emit(graph, &qb_op_convert, 1, &a, &attribute);
 }
 
-/* ---- stop_gradient: the operand, without a derivative. It vanishes when a program is compiled: no derivative is taken after that. */
+/* ---- stop_gradient: the operand, without a derivative. It vanishes when a program is compiled: no derivative is
+ * taken after that. */
 
 static qb_status stop_gradient_infer(const qb_inference *in)
 {

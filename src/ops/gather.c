@@ -506,9 +506,9 @@ qb_value qb_scatter(qb_graph *graph, const qb_op *op, qb_value a, qb_value updat
     return qb_emit(graph, op, count + 2, operands, attributes);
 }
 
-/* ---- writers: which of the n entries write the same one of m elements. The result is [batch..., n + m]: for each entry
- * the one before it that writes the same element, then for each element the one that writes it last. Entries are
- * numbered 0 to n - 1 along S; n: none. */
+/* ---- writers: which of the n entries write the same one of m elements. The result is [batch..., n + m]: for each
+ * entry the one before it that writes the same element, then for each element the one that writes it last. Entries
+ * are numbered 0 to n - 1 along S; n: none. */
 
 static qb_status writers_infer(const qb_inference *in)
 {

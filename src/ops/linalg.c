@@ -5,7 +5,8 @@
  *
  * `lu` gives the factors transposed, as LAPACK's column-major layout has them: factors[..., j, i] is U[i, j] on and
  * above the diagonal and L[i, j] below it, where L has a unit diagonal. Its pivots say which row was exchanged with row
- * i in step i, one after the other; its parity is the sign of all exchanges, or 0 where a pivot of a square matrix is 0.
+ * i in step i, one after the other; its parity is the sign of all exchanges, or 0 where a pivot of a square matrix is
+ * 0.
  *
  * An operation that solves takes its matrix from the left (A x = b, b is [..., n, m]) or, with `right`, from the right
  * (x A = b, b is [..., m, n]), and `transposed` means A's transpose. So whatever has to become columns or rows of one
@@ -286,8 +287,8 @@ static qb_value extended(qb_graph *g, qb_value a, int64_t n)
                      qb_splat(g, type.dtype, type.rank, type.shape, 1), qb_pad(g, a, none, high, none));
 }
 
-/* The factors L (m x m) and U (n x n), each transposed, of m x n matrices: where these are not square, columns of the unit
- * matrix complete L, rows of it U. Their other triangles hold what does not belong to them. */
+/* The factors L (m x m) and U (n x n), each transposed, of m x n matrices: where these are not square, columns of
+ * the unit matrix complete L, rows of it U. Their other triangles hold what does not belong to them. */
 static void square_factors(qb_graph *g, qb_value factors, qb_value *l, qb_value *u)
 {
     *l = *u = factors;

@@ -1,7 +1,7 @@
 /* An operation, whole: one constant descriptor with everything that any stage needs to know of it.
  *
- * Rules are derived from flags wherever possible (transforms/ and the generic parts of ops/); what cannot be derived is a function
- * in the op's own file. A rule gets a qb_rule and answers with values of rule->graph. */
+ * Rules are derived from flags wherever possible (transforms/ and the generic parts of ops/); what cannot be derived
+ * is a function in the op's own file. A rule gets a qb_rule and answers with values of rule->graph. */
 #ifndef QB_OPS_OP_H
 #define QB_OPS_OP_H
 
@@ -56,13 +56,15 @@ typedef struct qb_rule {
     qb_value *result_tangent;
     qb_forward forward;
 
-    /* transpose: cotangents of the results (QB_NONE: zero), and which operands are linear -> operand_cotangent (preset to QB_NONE) */
+    /* transpose: cotangents of the results (QB_NONE: zero), and which operands are linear -> operand_cotangent
+     * (preset to QB_NONE) */
     const qb_value *cotangent;
     const bool *linear;
     const qb_type *operand_type;
     qb_value *operand_cotangent;
 
-    /* batch: which operands have a leading axis of batch_size -> batched_result, and whether each has the axis (preset to true) */
+    /* batch: which operands have a leading axis of batch_size -> batched_result, and whether each has the axis
+     * (preset to true) */
     const bool *mapped;
     int64_t batch_size;
     qb_value *batched_result;
@@ -97,18 +99,18 @@ struct qb_op {
     /* of an op with graphs: which operands (preset to true) the results in use need; NULL: all */
     qb_status (*needs)(const qb_node *node, const bool *used, bool *needed);
 
-    /* Floating-point operations of a node, where they are not so many for each element; NULL: element_flops tells. An op that
-     * holds graphs counts those (qb_graph_flops) as often as they run. */
+    /* Floating-point operations of a node, where they are not so many for each element; NULL: element_flops tells.
+     * An op that holds graphs counts those (qb_graph_flops) as often as they run. */
     double (*flops)(const qb_graph *graph, const qb_node *node);
 
-    /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major operands and
-     * results. */
+    /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major
+     * operands and results. */
     void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                 const void *const *operand, const qb_type *result_type, void *const *result);
 };
 
-/* Estimated floating-point operations (flops.c): of a node, and of all nodes that the outputs need. Negative when memory is
- * out. Integer and bool arithmetic, and what moves elements only, count nothing. */
+/* Estimated floating-point operations (flops.c): of a node, and of all nodes that the outputs need. Negative when
+ * memory is out. Integer and bool arithmetic, and what moves elements only, count nothing. */
 double qb_node_flops(const qb_graph *graph, const qb_node *node);
 double qb_graph_flops(const qb_graph *graph);
 /* Rules: one for each element of operand 0; those of the graph that is attribute 0. */

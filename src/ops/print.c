@@ -1,8 +1,9 @@
-/* print: values handed to the host while a program runs, for it to show. An effect: it stays where nothing uses its result,
- * and a value that it reads is computed for it alone. It has no derivative: what is printed is the primal, once.
+/* print: values handed to the host while a program runs, for it to show. An effect: it stays where nothing uses its
+ * result, and a value that it reads is computed for it alone. It has no derivative: what is printed is the primal,
+ * once.
  *
- * Operands are the values and, where `masked`, a bool that says whether to print. The first `batch` axes of all pair up: one
- * call of the host for each example. The result is 0. */
+ * Operands are the values and, where `masked`, a bool that says whether to print. The first `batch` axes of all pair
+ * up: one call of the host for each example. The result is 0. */
 #include "ops/build.h"
 
 #include "base/allocate.h"

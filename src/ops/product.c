@@ -86,8 +86,9 @@ static void dot_jvp(qb_rule *r)
     }
 }
 
-/* The cotangent times the other operand, summed over the axes that came from it. The product has axes (batch, own free axes, own
- * contracted axes in the order of the other operand's), which are then put where the operand has them. */
+/* The cotangent times the other operand, summed over the axes that came from it. The product has axes (batch, own
+ * free axes, own contracted axes in the order of the other operand's), which are then put where the operand has
+ * them. */
 static void transpose_operand(qb_rule *r, int operand)
 {
     qb_graph *g = r->graph;
@@ -147,8 +148,8 @@ static void dot_batch_both(qb_rule *r)
                                   contract[1], r->attribute[2].count + 1, batch[0], batch[1]);
 }
 
-/* Only one operand is mapped: its batch axis is one more free axis, the first of them. With that operand on the left it comes right
- * after the dot's own batch axes; the free axes of both sides then go where the caller expects them. */
+/* Only one operand is mapped: its batch axis is one more free axis, the first of them. With that operand on the left
+ * it comes right after the dot's own batch axes; the free axes of both sides then go where the caller expects them. */
 static void dot_batch_one(qb_rule *r, int mapped)
 {
     qb_graph *g = r->graph;

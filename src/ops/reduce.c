@@ -112,7 +112,8 @@ static qb_value sum_simplify(qb_rule *r)
     return qb_broadcast_to(g, sum, result.rank, result.shape);
 }
 
-/* The tied entries share the derivative evenly; the others are left out by selection, so that an infinite tangent there stays out. */
+/* The tied entries share the derivative evenly; the others are left out by selection, so that an infinite tangent
+ * there stays out. */
 static void extremum_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;
@@ -138,8 +139,8 @@ static qb_value part(qb_graph *g, qb_value a, int64_t start, int64_t limit)
     return qb_slice(g, a, first, type.shape, step);
 }
 
-/* The derivative of a product by halving: (p, t) pairs are combined as (p1 p2, t1 p2 + p1 t2) in a tree, so nothing is divided and
- * zeros are exact. The reduced axes are brought to the front and flattened to one of extent n. */
+/* The derivative of a product by halving: (p, t) pairs are combined as (p1 p2, t1 p2 + p1 t2) in a tree, so nothing
+ * is divided and zeros are exact. The reduced axes are brought to the front and flattened to one of extent n. */
 static void prod_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;

@@ -1,8 +1,8 @@
 /* Orthogonal decompositions: eigenvalues of symmetric matrices, singular values, and QR; pseudo-inverses.
  *
- * Signs are fixed, so that results are unique where they can be: the largest component of an eigenvector or left singular
- * vector (the first of equal ones) is positive, and R has no negative number on its diagonal. The last result of each is
- * memory that LAPACK works in.
+ * Signs are fixed, so that results are unique where they can be: the largest component of an eigenvector or left
+ * singular vector (the first of equal ones) is positive, and R has no negative number on its diagonal. The last result
+ * of each is memory that LAPACK works in.
  *
  * Vectors that belong to equal values are determined up to a rotation among them, which derivatives leave as it is: the
  * reciprocal of a difference of two values counts as 0 where the difference is not more than rounding made it. */
@@ -76,8 +76,8 @@ static qb_value diagonal_of(qb_graph *g, qb_value a)
     return qb_reduce_sum(g, diagonal, 1, &axis);
 }
 
-/* A result that is memory: of so many elements for each matrix, `work` of them under a size of 32 bits that LAPACK gets, and
- * integers of 32 bits. Integers, so that nobody mistakes what is in it for numbers. */
+/* A result that is memory: of so many elements for each matrix, `work` of them under a size of 32 bits that LAPACK
+ * gets, and integers of 32 bits. Integers, so that nobody mistakes what is in it for numbers. */
 static qb_status infer_space(const qb_inference *in, int64_t elements, int64_t work, int64_t integers, qb_type *out)
 {
     const qb_type *a = &in->operand[0];
@@ -178,8 +178,8 @@ static qb_status svd_infer(const qb_inference *in)
     return infer_space(in, QB_SVD_ELEMENTS(m, n), QB_SVD_WORK(m, n), QB_SVD_INTEGERS(m, n), &in->result[3]);
 }
 
-/* The tangent of the vectors on one side: that within them, U (F o (T + T^T)), and of N = dA V / s what is at a right angle to
- * them. Where there are vectors beyond the first k (all are there), these turn against them. */
+/* The tangent of the vectors on one side: that within them, U (F o (T + T^T)), and of N = dA V / s what is at a
+ * right angle to them. Where there are vectors beyond the first k (all are there), these turn against them. */
 static qb_value vectors_tangent(qb_graph *g, qb_value all, int64_t k, qb_value turn, qb_value n, bool whole)
 {
     qb_value some = qb_matrix_part(g, all, 1, 0, k), within = qb_matrix_product(g, some, false, turn, false);
@@ -352,9 +352,9 @@ static qb_value product_of_three(qb_graph *g, bool first_two, factor a, factor b
     return qb_matrix_product(g, a.matrix, a.transposed, bc, false);
 }
 
-/* dX = -X dA X + X X^T dA^T (1 - A X) + (1 - X A) dA^T X^T X (Golub and Pereyra, "The differentiation of pseudo-inverses
- * and nonlinear least squares problems whose variables separate", 1973), multiplied so that no product has more rows and columns than
- * the smaller extent of A. */
+/* dX = -X dA X + X X^T dA^T (1 - A X) + (1 - X A) dA^T X^T X (Golub and Pereyra, "The differentiation of
+ * pseudo-inverses and nonlinear least squares problems whose variables separate", 1973), multiplied so that no
+ * product has more rows and columns than the smaller extent of A. */
 static void pseudo_inverse_jvp(qb_rule *r)
 {
     qb_graph *g = r->graph;

@@ -1,15 +1,17 @@
 /* In which mode a gradient is made.
  *
- * By arrays, or by several inputs, it is reverse mode. By one scalar, both modes give the same, and cost nearly the same: a linear
- * map and its transpose take as many multiplications (only those by a known 1 fall away, which are near the input in
- * forward mode, near the result in reverse mode). But nested derivatives in forward mode share their streams, and reverse mode in
- * any of them ends that: a second derivative then takes four products for each of the function, instead of three. So forward
- * mode is the rule, and reverse mode has to take under 60 % of its operations, so that the derivatives outside, which nobody
- * knows here, hardly ever get dearer by it (docs/design/derivatives.md has counts). That happens where the result sums up arrays that
- * are much larger than those they are made of, such as an outer product.
+ * By arrays, or by several inputs, it is reverse mode. By one scalar, both modes give the same, and cost nearly the
+ * same: a linear map and its transpose take as many multiplications (only those by a known 1 fall away, which are near
+ * the input in forward mode, near the result in reverse mode). But nested derivatives in forward mode share their
+ * streams, and reverse mode in any of them ends that: a second derivative then takes four products for each of the
+ * function, instead of three. So forward mode is the rule, and reverse mode has to take under 60 % of its operations,
+ * so that the derivatives outside, which nobody knows here, hardly ever get dearer by it (docs/design/derivatives.md
+ * has counts). That happens where the result sums up arrays that are much larger than those they are made of, such as
+ * an outer product.
  *
- * Making and counting both adds half to the time that a gradient takes to stage, so reverse mode is tried only where the work next
- * to the result, which is all that it could save, is large enough. A note of the graph tells people of the choice. */
+ * Making and counting both adds half to the time that a gradient takes to stage, so reverse mode is tried only where
+ * the work next to the result, which is all that it could save, is large enough. A note of the graph tells people of
+ * the choice. */
 #include "passes/gradient.h"
 
 #include "base/allocate.h"
@@ -23,8 +25,8 @@ static const double worthwhile = 100; /* operations; a function of fewer has no 
 
 /* ---- What reverse mode could save */
 
-/* What forward mode takes for the tangent of the node, given as many operands that have one: a product for each, and sums of
- * them. */
+/* What forward mode takes for the tangent of the node, given as many operands that have one: a product for each, and
+ * sums of them. */
 static double tangent_flops(const qb_graph *graph, const qb_node *node, int tangents)
 {
     double size = (double)qb_value_size(graph, node->result);
@@ -41,10 +43,10 @@ static int count_dependent(const qb_graph *graph, const qb_node *node, const boo
     return count;
 }
 
-/* The cotangent of a value that leads to the result by linear operations alone is known without computing: `plain`. Reverse mode
- * saves those operations, and the multiplications by that cotangent in the first ones that are not linear. Operations
- * with graphs save nothing: in reverse mode a loop keeps a state for each iteration, and forward mode none.
- * What only the value of the function needs, which is not counted in either mode, is taken off *primal. */
+/* The cotangent of a value that leads to the result by linear operations alone is known without computing: `plain`.
+ * Reverse mode saves those operations, and the multiplications by that cotangent in the first ones that are not
+ * linear. Operations with graphs save nothing: in reverse mode a loop keeps a state for each iteration, and forward
+ * mode none. What only the value of the function needs, which is not counted in either mode, is taken off *primal. */
 static double most_saved(const qb_graph *graph, const bool *depends, bool *plain, double *primal)
 {
     double saved = 0;
@@ -68,8 +70,8 @@ static double most_saved(const qb_graph *graph, const bool *depends, bool *plain
     return saved;
 }
 
-/* At most so many operations; what the derivative needs of the function takes *primal. Results other than the first have no
- * cotangents. */
+/* At most so many operations; what the derivative needs of the function takes *primal. Results other than the first
+ * have no cotangents. */
 static qb_status estimate(const qb_graph *graph, int wrt, double *saved, double *primal)
 {
     size_t count = (size_t)graph->value_count, inputs = (size_t)graph->input_count;

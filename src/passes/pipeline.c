@@ -3,8 +3,8 @@
 
 #include "passes/passes.h"
 
-/* Where operations run graphs of their own, these come before refining (which then sees which operands are constants) and
- * again after it (which may have put a body in the place of its operation). */
+/* Where operations run graphs of their own, these come before refining (which then sees which operands are
+ * constants) and again after it (which may have put a body in the place of its operation). */
 static const qb_pass_visit passes[] = {qb_fold_visit, qb_simplify_visit};
 
 static qb_status rebuild(qb_pass_visit visit, const qb_graph *graph, qb_graph *target, qb_replay *replay)

@@ -1,4 +1,5 @@
-/* Refining: every op that runs graphs is asked for the same with less in them, given which of its results are needed. */
+/* Refining: every op that runs graphs is asked for the same with less in them, given which of its results are
+ * needed. */
 #include "base/allocate.h"
 #include "passes/passes.h"
 

@@ -4,10 +4,10 @@
  * products that make gradients of weights. Done for all examples at once, every intermediate goes through memory; tile
  * by tile it stays in the cache, and tiles are work for threads without a barrier between the steps.
  *
- * The pass finds the extent that most values have, follows its axis through the graph (`follow`), and writes what has it
- * as two loops: over groups of tiles, whose iterations are independent, and over the tiles of a group, which carry the
- * sums. The groups' sums are added at the end, always in the same order, so results depend on the graph alone. A rest
- * that fills no tile is written once more by itself.
+ * The pass finds the extent that most values have, follows its axis through the graph (`follow`), and writes what has
+ * it as two loops: over groups of tiles, whose iterations are independent, and over the tiles of a group, which carry
+ * the sums. The groups' sums are added at the end, always in the same order, so results depend on the graph alone. A
+ * rest that fills no tile is written once more by itself.
  *
  * It runs once, when a program is made: no transform sees its loops. */
 #include "base/allocate.h"
@@ -420,8 +420,8 @@ static qb_status add_input(const tiling *t, qb_graph *graph, qb_value value, int
     return qb_graph_input(graph, NULL, info->dtype, info->rank - skipped + lead, shape, out);
 }
 
-/* ---- The loops. Operands and inputs are in this order: values read whole; sums (the inner loop's carries); values read
- * by tiles. Results: sums, then stacked values. */
+/* ---- The loops. Operands and inputs are in this order: values read whole; sums (the inner loop's carries); values
+ * read by tiles. Results: sums, then stacked values. */
 
 typedef struct body {
     qb_graph *graph;

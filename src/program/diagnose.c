@@ -1,6 +1,7 @@
-/* Finding where a number that is not finite comes from. The program is run once more with the result of every operation as an
- * output; then the way goes back from the output, through operands that are not finite, to the operation that made the first
- * such number. What a program computes and does not use (the branch of `where` that is not taken) is never blamed. */
+/* Finding where a number that is not finite comes from. The program is run once more with the result of every
+ * operation as an output; then the way goes back from the output, through operands that are not finite, to the
+ * operation that made the first such number. What a program computes and does not use (the branch of `where` that is
+ * not taken) is never blamed. */
 #include "base/allocate.h"
 #include "base/source.h"
 #include "base/text.h"

@@ -1,5 +1,5 @@
-/* Looking for the number that is not finite inside an operation that runs graphs: what it ran is run again, a loop iteration
- * by iteration, until a result is not finite, and the search goes on there. */
+/* Looking for the number that is not finite inside an operation that runs graphs: what it ran is run again, a loop
+ * iteration by iteration, until a result is not finite, and the search goes on there. */
 #include "base/allocate.h"
 #include "control/control.h"
 #include "program/program.h"

@@ -31,8 +31,8 @@
 
 #include "cpu/loops.h"
 
-/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only reduces
- * memory as it lies needs no registers: longer blocks leave less between them. */
+/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only
+ * reduces memory as it lies needs no registers: longer blocks leave less between them. */
 enum { QB_KERNEL_LANES = 256, QB_KERNEL_LANES_REDUCED = 4096 };
 
 typedef enum qb_load_kind {

@@ -54,8 +54,8 @@ static const qb_view *view_of(qb_plan *plan, int32_t id, int rank, const int64_t
     return value->role == QB_ROLE_VIEW ? value->view : qb_view_whole(&plan->scratch, rank, shape);
 }
 
-/* What `view` sees of the value `id`, as a contiguous copy: that of the value, which is made once, where it is the value's
- * own view. */
+/* What `view` sees of the value `id`, as a contiguous copy: that of the value, which is made once, where it is the
+ * value's own view. */
 static qb_status materialize(qb_plan *plan, int32_t id, const qb_view *view, int32_t *out)
 {
     qb_plan_value source = plan->values[id];
@@ -125,8 +125,8 @@ static bool is_product_read_once(const qb_plan *plan, qb_value value)
     return plan->use_count[value] == 1 && node->op == &qb_op_dot;
 }
 
-/* Whether `addend` can be added to the product `id`, which `add` reads as this operand, while that is computed. Where the
- * addend would not be in memory anyway, the kernel that computes it may as well add. */
+/* Whether `addend` can be added to the product `id`, which `add` reads as this operand, while that is computed.
+ * Where the addend would not be in memory anyway, the kernel that computes it may as well add. */
 static bool can_add_to(const qb_plan *plan, const qb_node *add, int operand, int32_t id, int32_t addend)
 {
     const qb_plan_value *dot = &plan->values[id], *other = &plan->values[addend];

@@ -67,9 +67,9 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
                        qb_run_state *state);
 
 /* An eager call: looks the program up by (function, parameters, dtypes, shapes and weakness of operands), builds and
- * compiles it on a miss, and runs it. `operand[i]` may be NULL (absent); `out` gets function->result_count tensors (NULL
- * behind those that the call gives). Where
- * the function tells that it has no result (qb_call.failed): QB_ERROR_VALUE. Safe from any thread. */
+ * compiles it on a miss, and runs it. `operand[i]` may be NULL (absent); `out` gets function->result_count tensors
+ * (NULL behind those that the call gives). Where the function tells that it has no result (qb_call.failed):
+ * QB_ERROR_VALUE. Safe from any thread. */
 qb_status qb_call_eagerly(qb_context *context, const qb_function *function, const qb_attribute *parameters,
                           int operand_count, qb_tensor *const *operands, const bool *weak, qb_tensor **out,
                           bool *out_weak);
@@ -78,7 +78,8 @@ qb_status qb_call_eagerly(qb_context *context, const qb_function *function, cons
 qb_status qb_fail_nonfinite(const char *operation, int32_t source, const qb_tensor *result, int operand_count,
                             qb_tensor *const *operands);
 
-/* Looks inside an operation that runs graphs for what is not finite: QB_ERROR_NONFINITE; QB_OK where nothing is found. */
+/* Looks inside an operation that runs graphs for what is not finite: QB_ERROR_NONFINITE; QB_OK where nothing is
+ * found. */
 qb_status qb_search_region(const qb_node *node, qb_tensor *const *operands);
 
 /* ---- The parts of a context */

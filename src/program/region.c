@@ -250,7 +250,8 @@ static qb_status iterate(running *l)
     return QB_OK;
 }
 
-/* Carries to their results where they are not there already; zeros for what did not happen; the number of iterations. */
+/* Carries to their results where they are not there already; zeros for what did not happen; the number of
+ * iterations. */
 static void finish(const running *l)
 {
     const qb_region *region = l->region;

@@ -1,10 +1,12 @@
-/* Regions: the steps that run programs of their own, once (checkpoint), one of several (switch), or again and again (loop).
+/* Regions: the steps that run programs of their own, once (checkpoint), one of several (switch), or again and again
+ * (loop).
  *
- * A loop without carries has iterations that do not depend on one another: if they take long enough, threads share them.
+ * A loop without carries has iterations that do not depend on one another: if they take long enough, threads share
+ * them.
  *
- * A region's memory is a workspace in the arena of the program that it belongs to, planned like any buffer: the frames of
- * its programs, and for a loop the second buffers of the carries. So running allocates nothing, at any depth, and a
- * program's peak memory is the size of its frame. */
+ * A region's memory is a workspace in the arena of the program that it belongs to, planned like any buffer: the
+ * frames of its programs, and for a loop the second buffers of the carries. So running allocates nothing, at any
+ * depth, and a program's peak memory is the size of its frame. */
 #ifndef QB_PROGRAM_REGION_H
 #define QB_PROGRAM_REGION_H
 
@@ -45,8 +47,8 @@ typedef struct qb_region {
 qb_status qb_region_make(qb_context *context, const qb_node *node, qb_arena *memory, qb_region **out);
 /* Releases the programs of a list of regions. */
 void qb_regions_release(qb_region *regions);
-/* Runs it on the frame's slots; `addresses` has room for operands and results. QB_ERROR_INTERRUPTED where the host wants it
- * to stop: results are unspecified then. */
+/* Runs it on the frame's slots; `addresses` has room for operands and results. QB_ERROR_INTERRUPTED where the host
+ * wants it to stop: results are unspecified then. */
 qb_status qb_region_run(const qb_region *region, char *const *slots, void **addresses, qb_run_state *state);
 
 #endif

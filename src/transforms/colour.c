@@ -1,14 +1,15 @@
 /* Patterns of matrices, and colourings that let few products show every entry.
  *
- * Columns: greedy, largest first, so that no row meets a colour twice (Curtis, Powell and Reid 1974; as a colouring problem
- * Coleman and More, "Estimation of Sparse Jacobian Matrices and Graph Coloring Problems", 1983). Symmetric matrices: star
- * colouring, in which no path of four vertices has two colours only (Coleman and More, "Estimation of Sparse Hessian
- * Matrices and Graph Coloring Problems", 1984; greedy algorithm 4.1 of Gebremedhin, Manne and Pothen, "What Color Is Your
- * Jacobian?", 2005). */
+ * Columns: greedy, largest first, so that no row meets a colour twice (Curtis, Powell and Reid 1974; as a colouring
+ * problem Coleman and More, "Estimation of Sparse Jacobian Matrices and Graph Coloring Problems", 1983). Symmetric
+ * matrices: star colouring, in which no path of four vertices has two colours only (Coleman and More, "Estimation of
+ * Sparse Hessian Matrices and Graph Coloring Problems", 1984; greedy algorithm 4.1 of Gebremedhin, Manne and Pothen,
+ * "What Color Is Your Jacobian?", 2005). */
 #include "base/allocate.h"
 #include "transforms/sparsity.h"
 
-/* Steps that a colouring may take. A pattern that needs more is nearly dense: each column then has a colour of its own. */
+/* Steps that a colouring may take. A pattern that needs more is nearly dense: each column then has a colour of its
+ * own. */
 static const double MOST_STEPS = 2e8;
 
 void qb_pattern_end(qb_pattern *pattern)

@@ -1,5 +1,5 @@
-/* Whole-graph derivatives: gradient (in either mode; passes/gradient.c chooses), jvp and vjp as new graphs, out of forward mode
- * and transposition. */
+/* Whole-graph derivatives: gradient (in either mode; passes/gradient.c chooses), jvp and vjp as new graphs, out of
+ * forward mode and transposition. */
 #include "transforms/transforms.h"
 
 #include "base/allocate.h"

@@ -1,5 +1,5 @@
-/* Sets of element numbers, each kept once: equal sets have equal numbers, so that an array of sets is an array of ints, what
- * many elements share costs nothing, and uniting the same two sets again is a look-up. */
+/* Sets of element numbers, each kept once: equal sets have equal numbers, so that an array of sets is an array of
+ * ints, what many elements share costs nothing, and uniting the same two sets again is a look-up. */
 #ifndef QB_TRANSFORMS_INDEX_SETS_H
 #define QB_TRANSFORMS_INDEX_SETS_H
 

@@ -1,10 +1,10 @@
-/* The sparsity pattern of a Jacobian, by propagation: each element of each value is given the set of input elements that it
- * can depend on (Curtis, Powell and Reid, "On the Estimation of Sparse Jacobian Matrices", 1974, is where such patterns
- * are used; index_sets.h is what makes them cheap). The Hessian's pattern is that of the gradient's Jacobian.
+/* The sparsity pattern of a Jacobian, by propagation: each element of each value is given the set of input elements
+ * that it can depend on (Curtis, Powell and Reid, "On the Estimation of Sparse Jacobian Matrices", 1974, is where such
+ * patterns are used; index_sets.h is what makes them cheap). The Hessian's pattern is that of the gradient's Jacobian.
  *
- * Invariant: a set may be too large, never too small. Where an operation is not known here, each element of its result
- * depends on all that its operands depend on. What does not depend on any input is computed on the way (`known`): indices
- * that constants give, and the zeros of constant factors and conditions, make sets smaller. */
+ * Invariant: a set may be too large, never too small. Where an operation is not known here, each element of its
+ * result depends on all that its operands depend on. What does not depend on any input is computed on the way
+ * (`known`): indices that constants give, and the zeros of constant factors and conditions, make sets smaller. */
 #include "transforms/sparsity.h"
 
 #include "base/allocate.h"
@@ -233,8 +233,8 @@ static qb_status move(walk *w, const qb_node *node, int32_t *out)
     return QB_OK;
 }
 
-/* The array and, where they are written, the updates. Where an update goes is what gather reads there: the places of the
- * array, counted from 1. */
+/* The array and, where they are written, the updates. Where an update goes is what gather reads there: the places of
+ * the array, counted from 1. */
 static qb_status scatter(walk *w, const qb_node *node, int32_t *out)
 {
     qb_value whole = qb_operand(w->graph, node, 0), updates = qb_operand(w->graph, node, 1);

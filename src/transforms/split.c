@@ -77,8 +77,8 @@ static void mark_wanted(walk *w, int early_outputs)
     }
 }
 
-/* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for; zeros where nothing
- * reads it. */
+/* The value in the late graph: made again, or a residual, which becomes an input when it is first asked for; zeros
+ * where nothing reads it. */
 static qb_value in_late(walk *w, qb_value value)
 {
     if (w->late_map[value] != QB_NONE)

@@ -4,16 +4,17 @@
  *   linear op         y_k = op(x_k)
  *   bilinear op       y_k = sum of op(a_i, b_j) over i + j = k            (Cauchy product)
  *   any other op      y' = jvp(x; x'), the op's own derivative rule, hence y_k = (coefficient k - 1 of y') / k
- * The third turns an order into one less of an expression made of the same operations, so no op has a Taylor rule of its own, and the
- * cost of order n is O(n^2) where nesting derivatives costs O(2^n) (Griewank and Walther, Evaluating Derivatives, 2008, ch. 13).
+ * The third turns an order into one less of an expression made of the same operations, so no op has a Taylor rule of
+ * its own, and the cost of order n is O(n^2) where nesting derivatives costs O(2^n) (Griewank and Walther, Evaluating
+ * Derivatives, 2008, ch. 13).
  *
- * The rules are applied to an expression graph: a copy of the source that grows by derivative expressions, in which x' is an input
- * whose coefficients are known, (x')_k = (k + 1) x_(k+1). Coefficients are values of the target.
+ * The rules are applied to an expression graph: a copy of the source that grows by derivative expressions, in which x'
+ * is an input whose coefficients are known, (x')_k = (k + 1) x_(k+1). Coefficients are values of the target.
  *
- * The forward Laplacian (Li et al., "A computational framework for neural network-based variational Monte Carlo with Forward
- * Laplacian", Nature Machine Intelligence 2024) is the same walk to order 2 over d paths at once: what has weight 1 (one
- * derivative) carries a leading axis of d directions; what has weight 2 is already summed over them, since the second-order
- * coefficient depends linearly on second-order ones. So the d second-order streams are one. */
+ * The forward Laplacian (Li et al., "A computational framework for neural network-based variational Monte Carlo with
+ * Forward Laplacian", Nature Machine Intelligence 2024) is the same walk to order 2 over d paths at once: what has
+ * weight 1 (one derivative) carries a leading axis of d directions; what has weight 2 is already summed over them,
+ * since the second-order coefficient depends linearly on second-order ones. So the d second-order streams are one. */
 #include "transforms/transforms.h"
 
 #include "base/allocate.h"
@@ -146,8 +147,8 @@ static qb_value zero_like(walk *w, qb_value value, int weight)
     return w->directions > 0 && weight == 1 ? qb_broadcast_leading(w->target, zero, w->directions) : zero;
 }
 
-/* Coefficient 0, and linear ops at any k: the op on the operands' coefficients. A zero among them has the weight of the others: a
- * constant zero beside a rate, as masks in derivative rules have it, is of weight 0 by itself. */
+/* Coefficient 0, and linear ops at any k: the op on the operands' coefficients. A zero among them has the weight of
+ * the others: a constant zero beside a rate, as masks in derivative rules have it, is of weight 0 by itself. */
 static qb_value apply(walk *w, const qb_node *node, int k)
 {
     size_t count = (size_t)node->operand_count;

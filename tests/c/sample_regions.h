@@ -1,5 +1,5 @@
-/* Samples of the operations that run graphs: loops of every kind, branches, recomputation, derivatives by rule. Included
- * by sample_graphs.h, whose words they use. */
+/* Samples of the operations that run graphs: loops of every kind, branches, recomputation, derivatives by rule.
+ * Included by sample_graphs.h, whose words they use. */
 
 #include "control/control.h"
 

@@ -1,5 +1,5 @@
-/* Products of matrices in every instruction set that this machine runs: values, strides, what is written and what is not,
- * and that a part of a product has the bits of the whole. */
+/* Products of matrices in every instruction set that this machine runs: values, strides, what is written and what is
+ * not, and that a part of a product has the bits of the whole. */
 #include "cpu/gemm.h"
 #include "cpu/lanes_table.h"
 #include "quabla_config.h"

@@ -444,8 +444,8 @@ static void check_reductions(void)
                     check_reduction(dtypes[d], kind, ranks[s], shapes[s], subset, (subset + (unsigned)kind + d) % 2);
 }
 
-/* A sum in twice the working precision: the sum and what its roundings left out (Knuth, TAOCP 2, 4.2.2, theorem B), whatever `long
- * double` is on this machine. */
+/* A sum in twice the working precision: the sum and what its roundings left out (Knuth, TAOCP 2, 4.2.2, theorem B),
+ * whatever `long double` is on this machine. */
 typedef struct accurate_sum {
     double sum, rest;
 } accurate_sum;

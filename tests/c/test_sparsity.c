@@ -1,5 +1,5 @@
-/* Sparsity patterns against derivatives computed in full, for every operation; colourings on random patterns; matrices read
- * back from their compressed products. */
+/* Sparsity patterns against derivatives computed in full, for every operation; colourings on random patterns;
+ * matrices read back from their compressed products. */
 #include "sample_graphs.h"
 #include "transforms/sparsity.h"
 #include "transforms/transforms.h"
@@ -29,8 +29,8 @@ static void check_pattern(const qb_pattern *p)
                   (e == p->start[r] || p->column[e] > p->column[e - 1]));
 }
 
-/* Every entry of the Jacobian that is not 0 at random points is in the pattern. Returns the entries of pattern and matrix
- * that are there. */
+/* Every entry of the Jacobian that is not 0 at random points is in the pattern. Returns the entries of pattern and
+ * matrix that are there. */
 static void check_against_jvp(const sample *s, const qb_graph *g, int input, int output, int64_t *found, int64_t *real)
 {
     qb_pattern p;

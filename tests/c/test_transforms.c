@@ -331,8 +331,8 @@ static qb_graph *separate_jvp(const qb_graph *g)
     return target;
 }
 
-/* The gradient is that of the function it stands for, by a linear node that is there only until it is transposed; there is no
- * forward mode. */
+/* The gradient is that of the function it stands for, by a linear node that is there only until it is transposed;
+ * there is no forward mode. */
 static void test_custom_vjp(void)
 {
     const sample *s = &underivable_samples[0];
