@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define QB_LARGE_BLOCK ((size_t)1 << 18) /* from here on a block is large */
-#define QB_LARGE_KEPT  ((size_t)1 << 27)
+#define QB_LARGE_KEPT  ((size_t)1 << 28)
 
 /* A new block of at least QB_LARGE_BLOCK bytes, or NULL; for free(), or qb_large_give. */
 void *qb_large_allocate(size_t size);

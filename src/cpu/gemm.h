@@ -65,16 +65,12 @@ void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, int64_t depth, c
 /* The vectors of a tile's row: with QB_GEMM_ROWS rows of sums, and vectors of b, nearly all registers are used, and
  * enough sums run at once to hide the latency of a fused product. */
 #if defined(__AVX512F__)
-#define QB_GEMM_VECTOR_BYTES 64
 #define QB_GEMM_TILE_VECTORS 4 /* of 32 registers */
 #elif defined(__AVX2__)
-#define QB_GEMM_VECTOR_BYTES 32
 #define QB_GEMM_TILE_VECTORS 2 /* of 16 */
 #elif defined(__aarch64__)
-#define QB_GEMM_VECTOR_BYTES 16
 #define QB_GEMM_TILE_VECTORS 4
 #else
-#define QB_GEMM_VECTOR_BYTES 16
 #define QB_GEMM_TILE_VECTORS 2
 #endif
 #endif

@@ -1,5 +1,4 @@
-/* One element type's products, included by gemm.c with T, LANES (of a vector), LANE_INDEX (an integer of T's size), and
- * the lists of lanes LOWER and UPPER.
+/* One element type's products, included by gemm.c with T, LANES (of a vector), and TRANSPOSE (see transpose.h).
  *
  * c is computed tile by tile, each from a few rows of a and a panel of b. A panel is at most TILE_VECTORS wide; of
  * its vectors the last one ends with the panel, so it may begin over columns of the one before, which are then
@@ -7,12 +6,10 @@
  * zeros are packed. */
 
 #define NAME(name) PASTE_EXPANDED(PASTE_EXPANDED(name, _), T)
-#define VECTOR     NAME(vector)
-#define UNALIGNED  NAME(unaligned)
+#define VECTOR     PASTE_EXPANDED(NAME(transpose), _vector)
+#define UNALIGNED  PASTE_EXPANDED(NAME(transpose), _unaligned)
 
-typedef T VECTOR __attribute__((vector_size(VECTOR_BYTES)));
-typedef T UNALIGNED __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
-typedef LANE_INDEX NAME(lanes) __attribute__((vector_size(VECTOR_BYTES)));
+TRANSPOSE(NAME(transpose), T)
 
 /* ---- Tiles */
 
@@ -27,43 +24,43 @@ typedef struct NAME(tile) {
     int64_t width;   /* columns, where they are fewer than LANES */
 } NAME(tile);
 
-ALWAYS_INLINE void NAME(fetch)(const NAME(tile) * t, const int rows, const int vectors)
+QB_ALWAYS_INLINE void NAME(fetch)(const NAME(tile) * t, const int rows, const int vectors)
 {
-    UNROLLED
+    QB_UNROLLED
     for (int i = 0; i < rows; i++) {
-        UNROLLED
+        QB_UNROLLED
         for (int v = 0; v < vectors; v++)
             __builtin_prefetch(t->addend + i * t->c_m + v * LANES);
     }
 }
 
-ALWAYS_INLINE void NAME(multiply)(const NAME(tile) * t, const int rows, const int vectors,
-                                  VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS])
+QB_ALWAYS_INLINE void NAME(multiply)(const NAME(tile) * t, const int rows, const int vectors,
+                                     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS])
 {
     const T *a = t->a, *b = t->b;
     int64_t a_m = t->a_m, a_k = t->a_k, b_k = t->b_k, b_last = t->b_last;
-    UNROLLED
+    QB_UNROLLED
     for (int i = 0; i < rows; i++) {
-        UNROLLED
+        QB_UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[i][v] = (VECTOR){0};
     }
     for (int64_t p = t->k; p > 0; p--, a += a_k, b += b_k) {
         VECTOR row[TILE_VECTORS];
-        UNROLLED
+        QB_UNROLLED
         for (int v = 0; v < vectors; v++)
             row[v] = *(const UNALIGNED *)(b + (v < vectors - 1 ? v * LANES : b_last));
-        UNROLLED
+        QB_UNROLLED
         for (int i = 0; i < rows; i++) {
             VECTOR factor = NAME(ALL)(a[i * a_m]);
-            UNROLLED
+            QB_UNROLLED
             for (int v = 0; v < vectors; v++)
                 sum[i][v] = NAME(FMA)(factor, row[v], sum[i][v]);
         }
     }
 }
 
-ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int vectors)
+QB_ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int vectors)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
     if (t->addend)
@@ -72,27 +69,27 @@ ALWAYS_INLINE void NAME(compute)(const NAME(tile) * t, const int rows, const int
     T *c = t->c;
     int64_t c_m = t->c_m, c_last = t->c_last;
     if (t->addend) { /* all is read before c is written, which it may be: a last vector may overlap the one before */
-        UNROLLED
+        QB_UNROLLED
         for (int i = 0; i < rows; i++) {
-            UNROLLED
+            QB_UNROLLED
             for (int v = 0; v < vectors; v++)
                 sum[i][v] += *(const UNALIGNED *)(t->addend + i * c_m + (v < vectors - 1 ? v * LANES : c_last));
         }
     }
-    UNROLLED
+    QB_UNROLLED
     for (int i = 0; i < rows; i++) {
-        UNROLLED
+        QB_UNROLLED
         for (int v = 0; v < vectors; v++)
             *(UNALIGNED *)(c + i * c_m + (v < vectors - 1 ? v * LANES : c_last)) = sum[i][v];
     }
 }
 
-ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
+QB_ALWAYS_INLINE void NAME(compute_narrow)(const NAME(tile) * t, const int rows)
 {
     VECTOR sum[QB_GEMM_ROWS][TILE_VECTORS];
     T lanes[QB_GEMM_ROWS][LANES];
     NAME(multiply)(t, rows, 1, sum);
-    UNROLLED
+    QB_UNROLLED
     for (int i = 0; i < rows; i++)
         *(UNALIGNED *)lanes[i] = sum[i][0];
     for (int i = 0; i < rows; i++) {
@@ -159,23 +156,12 @@ static void NAME(pack_columns)(int64_t k, const T *b, int64_t b_k, int64_t b_n, 
 {
     int64_t p = 0;
     for (; b_k == 1 && p + LANES <= k; p += LANES) {
-        VECTOR x[LANES], y[LANES];
-        UNROLLED
+        VECTOR x[LANES];
+        QB_UNROLLED
         for (int i = 0; i < LANES; i++)
             x[i] = *(const UNALIGNED *)(b + i * b_n + p);
-        UNROLLED
-        for (int turn = 1; turn < LANES;
-             turn *= 2) { /* each rotates the digits of (row, lane) by one: in the end by half */
-            UNROLLED
-            for (int i = 0; i < LANES / 2; i++) {
-                y[2 * i] = INTERLEAVE(x[i], x[i + LANES / 2], NAME(lanes), LOWER);
-                y[2 * i + 1] = INTERLEAVE(x[i], x[i + LANES / 2], NAME(lanes), UPPER);
-            }
-            UNROLLED
-            for (int i = 0; i < LANES; i++)
-                x[i] = y[i];
-        }
-        UNROLLED
+        NAME(transpose)(x);
+        QB_UNROLLED
         for (int i = 0; i < LANES; i++)
             *(VECTOR *)(out + (p + i) * stride) = x[i];
     }
@@ -236,7 +222,7 @@ static void NAME(pack_rows)(const NAME(block) * s)
     for (; row + QB_GEMM_ROWS <= s->rows; row += QB_GEMM_ROWS)
         for (int64_t p = 0; p < k; p++, out += QB_GEMM_ROWS) {
             const T *a = s->a + row * a_m + p * a_k;
-            UNROLLED
+            QB_UNROLLED
             for (int64_t i = 0; i < QB_GEMM_ROWS; i++)
                 out[i] = a[i * a_m];
         }

@@ -3,8 +3,13 @@
 
 #include "cpu/norm.h"
 #include "cpu/running.h"
+#include "cpu/transpose.h"
 #include "program/kernel.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+#include <stdbool.h>
 #include <string.h>
 
 /* ---- Moving. Elements are moved as bits, so there is one routine per element size. */
@@ -17,7 +22,80 @@
                 target[i] = source[i * (STRIDE)];                                                                      \
         return;
 
-enum { TILE = 16 };
+/* Transposing moves squares as wide as a line of the cache, so that lines are read and written whole. What no cache
+ * holds is written past them, which saves reading it first; then rows are read to their end, else so far as the cache
+ * holds the lines that are written. */
+enum { LINE = 64, PAST_CACHES = 1 << 24, ROWS_IN_CACHES = 32 };
+
+#if defined(__AVX512F__)
+#define WRITE_PAST_CACHES(target, x) _mm512_stream_si512((__m512i *)(void *)(target), (__m512i)(x))
+#define SETTLE()                     _mm_sfence()
+#elif defined(__AVX2__)
+#define WRITE_PAST_CACHES(target, x) _mm256_stream_si256((__m256i *)(void *)(target), (__m256i)(x))
+#define SETTLE()                     _mm_sfence()
+#else
+#define WRITE_PAST_CACHES(target, x) (*(target) = (x))
+#define SETTLE()                     ((void)0)
+#endif
+
+/* transpose_T: target[r * extent + i] = source[i * stride + r]. */
+#define TRANSPOSE_LOOP(T, SQUARE)                                                                                      \
+    SQUARE(square_##T, T)                                                                                              \
+    static inline void move_square_##T(const T *source, int64_t stride, T *target, int64_t extent, bool past)          \
+    {                                                                                                                  \
+        enum { LANES = QB_VECTOR_BYTES / sizeof(T), SIDE = LINE / sizeof(T) };                                         \
+        for (int r = 0; r < SIDE; r += LANES)                                                                          \
+            for (int i = 0; i < SIDE; i += LANES) {                                                                    \
+                square_##T##_vector x[LANES];                                                                          \
+                QB_UNROLLED                                                                                            \
+                for (int lane = 0; lane < LANES; lane++)                                                               \
+                    x[lane] = *(const square_##T##_unaligned *)(source + (i + lane) * stride + r);                     \
+                square_##T(x);                                                                                         \
+                QB_UNROLLED                                                                                            \
+                for (int lane = 0; lane < LANES; lane++) {                                                             \
+                    T *out = target + (r + lane) * extent + i;                                                         \
+                    if (past)                                                                                          \
+                        WRITE_PAST_CACHES((square_##T##_vector *)(void *)out, x[lane]);                                \
+                    else                                                                                               \
+                        *(square_##T##_unaligned *)out = x[lane];                                                      \
+                }                                                                                                      \
+            }                                                                                                          \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void transpose_##T(int64_t rows, int64_t extent, int64_t stride, const T *restrict source,                  \
+                              T *restrict target)                                                                      \
+    {                                                                                                                  \
+        enum { SIDE = LINE / sizeof(T) };                                                                              \
+        int64_t bytes = rows * extent * (int64_t)sizeof(T), whole_rows = rows - rows % SIDE;                           \
+        int64_t whole_extent = extent - extent % SIDE;                                                                 \
+        bool past = bytes >= PAST_CACHES && (uintptr_t)target % LINE == 0 && extent % SIDE == 0;                       \
+        int64_t band = past && whole_rows > 0 ? whole_rows : ROWS_IN_CACHES;                                           \
+        for (int64_t first = 0; first < whole_rows; first += band) {                                                   \
+            int64_t limit = whole_rows - first < band ? whole_rows : first + band;                                     \
+            for (int64_t i = 0; i < whole_extent; i += SIDE)                                                           \
+                for (int64_t r = first; r < limit; r += SIDE)                                                          \
+                    move_square_##T(source + i * stride + r, stride, target + r * extent + i, extent, past);           \
+        }                                                                                                              \
+        for (int64_t r = 0; r < rows; r++)                                                                             \
+            for (int64_t i = r < whole_rows ? whole_extent : 0; i < extent; i++)                                       \
+                target[r * extent + i] = source[i * stride + r];                                                       \
+        if (past)                                                                                                      \
+            SETTLE();                                                                                                  \
+    }
+TRANSPOSE_LOOP(uint32_t, QB_TRANSPOSE_4)
+TRANSPOSE_LOOP(uint64_t, QB_TRANSPOSE_8)
+
+static void transpose_uint8_t(int64_t rows, int64_t extent, int64_t stride, const uint8_t *restrict source,
+                              uint8_t *restrict target)
+{
+    enum { TILE = 16 };
+    for (int64_t i = 0; i < extent; i += TILE) {
+        int64_t width = extent - i < TILE ? extent - i : TILE;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < width; j++)
+                target[r * extent + i + j] = source[(i + j) * stride + r];
+    }
+}
 
 #define COPY_LOOP(T)                                                                                                   \
     static void repeat_##T(int64_t rows, int64_t extent, int64_t row_stride, const T *restrict source,                 \
@@ -35,21 +113,6 @@ enum { TILE = 16 };
             T element = *source;                                                                                       \
             for (int64_t i = 0; i < extent; i++)                                                                       \
                 target[i] = element;                                                                                   \
-        }                                                                                                              \
-    }                                                                                                                  \
-                                                                                                                       \
-    /* Rows lie side by side in memory: by tiles, so that a cache line that was read is used up. */                    \
-    static void transpose_##T(int64_t rows, int64_t extent, int64_t stride, const T *restrict source,                  \
-                              T *restrict target)                                                                      \
-    {                                                                                                                  \
-        for (int64_t i = 0; i < extent; i += TILE) {                                                                   \
-            int64_t width = extent - i < TILE ? extent - i : TILE;                                                     \
-            for (int64_t r = 0; r < rows; r += TILE) {                                                                 \
-                int64_t height = rows - r < TILE ? rows - r : TILE;                                                    \
-                for (int64_t k = 0; k < height; k++)                                                                   \
-                    for (int64_t j = 0; j < width; j++)                                                                \
-                        target[(r + k) * extent + i + j] = source[(i + j) * stride + r + k];                           \
-            }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
@@ -273,6 +336,6 @@ const qb_loop_table PASTE_EXPANDED(qb_loops_, QB_ISA) = {
                     [QB_UINT64] = recurrence_uint64_t_PLAIN},
                    {[QB_FLOAT64] = recurrence_double_STRONG, [QB_FLOAT32] = recurrence_float_STRONG}},
     .gemm = {[QB_FLOAT64] = QB_GEMM_NAME(double, QB_ISA), [QB_FLOAT32] = QB_GEMM_NAME(float, QB_ISA)},
-    .vector_bytes = QB_GEMM_VECTOR_BYTES,
-    .panel_bytes = QB_GEMM_VECTOR_BYTES * QB_GEMM_TILE_VECTORS,
+    .vector_bytes = QB_VECTOR_BYTES,
+    .panel_bytes = QB_VECTOR_BYTES * QB_GEMM_TILE_VECTORS,
 };
