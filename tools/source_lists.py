@@ -27,7 +27,7 @@ LISTS = {
     "examples/c": "*.c",
 }
 # Compiled once per instruction set, not as part of a list
-SPECIAL = {"src/cpu/gemm.c", "src/cpu/lanes.c", "src/cpu/loops.c", "src/cpu/small.c"}
+SPECIAL = {"src/cpu/gemm.c", "src/cpu/lanes.c", "src/cpu/loops.c", "src/cpu/small.c", "src/cpu/sort_loops.c"}
 LIST = re.compile(r"files\(\n(?:  '[^']*',\n)*\)")
 
 

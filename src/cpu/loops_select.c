@@ -1,6 +1,7 @@
-/* The choice of the loops, those of small matrices too: those of the instruction set that the lane kernels run in. */
+/* The choice of the loops, those of small matrices and of sorting too: those of the instruction set that the lane kernels run in. */
 #include "cpu/loops.h"
 #include "cpu/small.h"
+#include "cpu/sort.h"
 
 #include "quabla_config.h"
 
@@ -44,6 +45,21 @@ const qb_small_loops *qb_small_loops_of(qb_dtype dtype)
 #define MATCH(isa)                                                                                                     \
     if (strcmp(#isa, name) == 0)                                                                                       \
         return &qb_small_loops_##isa[index];
+    QB_LANE_ISAS(MATCH)
+#undef MATCH
+    return NULL; /* does not happen, as above */
+}
+
+#define DECLARE(isa) extern const qb_sort_loops qb_sort_loops_##isa;
+QB_LANE_ISAS(DECLARE)
+#undef DECLARE
+
+const qb_sort_loops *qb_sort_loops_in_use(void)
+{
+    const char *name = qb_lane_instruction_set();
+#define MATCH(isa)                                                                                                     \
+    if (strcmp(qb_sort_loops_##isa.instruction_set, name) == 0)                                                        \
+        return &qb_sort_loops_##isa;
     QB_LANE_ISAS(MATCH)
 #undef MATCH
     return NULL; /* does not happen, as above */

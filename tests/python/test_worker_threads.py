@@ -40,6 +40,7 @@ for dtype in ("float64", "float32"):
     show(data(100_003)[i], data(100_003, 3)[i], data(3, 100_003)[:, i], data(300_000).at[i].add(1.0))
     show(qb.cumsum(x), qb.cumsum(data(3, 50_000), 1), qb.cumsum(data(3000, 300), 0), qb.cumprod(data(300, 90) + 1, 0))
     show(qb.grad(lambda x: qb.sum(qb.cumsum(x) ** 2))(x))
+    show(qb.sort(x), qb.argsort(x), qb.argsort(qb.round(x * 3)), qb.sort(data(300, 500), 0), qb.argsort(data(300, 500)))
     show(qb.transpose(data(1500, 1400)) + 1, data(1000, 300) + row)
     show(data(700, 90) @ data(90, 500), data(64, 3000) @ data(3000, 64), data(33, 5) @ data(5, 100_000))
     show(data(300, 40, 50) @ data(300, 50, 30), data(2000, 1500) @ data(1500), data(3, 210, 400) @ data(3, 400, 190))
