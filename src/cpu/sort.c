@@ -110,8 +110,8 @@ typedef struct bucket {
     int64_t first, n;
 } bucket;
 
-/* In a round, n elements are dealt out to the part of run[to] that begins at `first`: in round 0 the whole row, after that
- * a large bucket of the round before, from run[1 - to]. */
+/* In a round, n elements are dealt out to the part of run[to] that begins at `first`: in round 0 the whole row,
+ * after that a large bucket of the round before, from run[1 - to]. */
 typedef struct long_row {
     const sorting *s;
     qb_sort_run sorted, run[2]; /* run[0] lies where `sorted` does, but for the keys of places */
@@ -229,7 +229,8 @@ static void sort_long(long_row *l, int64_t first, int64_t n, int to, int round)
         sort_long(l, large[i].first, large[i].n, 1 - to, round + 1);
 }
 
-/* What long rows need besides the result: a long_row, a run, with places another one's keys, and a room for each thread. */
+/* What long rows need besides the result: a long_row, a run, with places another one's keys, and a room for each
+ * thread. */
 static size_t size_of_long_row(const sorting *s)
 {
     return aligned(sizeof(long_row)) + size_of_run(s, s->n) + (s->places ? aligned((size_t)s->n * s->size) : 0) +
@@ -290,8 +291,8 @@ static void sort_rows(void *data, int64_t task, int worker)
                  r->memory + (size_t)worker * r->memory_size);
 }
 
-/* Columns of a matrix with `inner` of them become rows of n elements, or (back) rows become columns: some rows of the matrix at
- * a time, while the next are on their way from memory, since no processor foresees where they are. */
+/* Columns of a matrix with `inner` of them become rows of n elements, or (back) rows become columns: some rows of
+ * the matrix at a time, while the next are on their way from memory, since no processor foresees where they are. */
 #define TURN(T)                                                                                                        \
     static void turn_##T(const rows *r, T *matrix, T *side_by_side, int64_t columns, bool back)                        \
     {                                                                                                                  \

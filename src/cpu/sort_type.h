@@ -1,5 +1,6 @@
-/* One element type's loops of sort.h, included by sort_loops.c with T (floating, or signed), WORD and UWORD (integers of its
- * size), and FLOATING (then T_MAX, too). What depends on whether places are moved along is in sort_part.h. */
+/* One element type's loops of sort.h, included by sort_loops.c with T (floating, or signed), WORD and UWORD
+ * (integers of its size), and FLOATING (then T_MAX, too). What depends on whether places are moved along is in
+ * sort_part.h. */
 
 #define NAME(name) PASTE_EXPANDED(PASTE_EXPANDED(name, _), T)
 #define VECTOR     NAME(vector)
@@ -51,8 +52,8 @@ ALWAYS_INLINE VECTOR NAME(load_some)(const T *x, int n)
 #endif
 }
 
-/* Copies n elements, and counts how many are smaller than each. The last of several vectors ends with the elements, and may
- * begin over the one before. */
+/* Copies n elements, and counts how many are smaller than each. The last of several vectors ends with the elements,
+ * and may begin over the one before. */
 ALWAYS_INLINE void NAME(count_smaller)(const T *x, int n, T *keys, WORD *smaller, const int vectors)
 {
     const int last = vectors > 1 ? n - LANES : 0;
@@ -230,8 +231,9 @@ static int32_t NAME(take_sample)(const T *x, int64_t n, uint64_t flip, T *sample
     return m;
 }
 
-/* In the first round by a sample alone, from which its extremes are left out, since they may be far out; in the second by
- * the true extremes, too; then by keys alone, without a sample, so that the range of a bucket surely shrinks. */
+/* In the first round by a sample alone, from which its extremes are left out, since they may be far out; in the
+ * second by the true extremes, too; then by keys alone, without a sample, so that the range of a bucket surely
+ * shrinks. */
 static bool NAME(plan)(qb_sort_deal *deal, const void *elements, int64_t n, uint64_t flip, int round)
 {
     T *sample = (T *)(void *)deal->sample, *sorted = sample + 2 * QB_SORT_SAMPLE, lowest = 0, highest = 0;

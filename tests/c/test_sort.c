@@ -1,5 +1,5 @@
-/* Sorting in every instruction set that this machine runs, and without memory: against a comparison of every pair of neighbours,
- * for all types, many distributions and lengths, in memory that ends with the elements. */
+/* Sorting in every instruction set that this machine runs, and without memory: against a comparison of every pair of
+ * neighbours, for all types, many distributions and lengths, in memory that ends with the elements. */
 #include "cpu/lanes_table.h"
 #include "cpu/sort.h"
 #include "quabla_config.h"
@@ -88,8 +88,8 @@ static int compare(qb_dtype dtype, const char *a, const char *b)
     }
 }
 
-/* Places are a permutation, elements ascend along it, and equal ones keep their order; the sorted elements are those at the
- * places (`keeps_zeros`: with their signs). */
+/* Places are a permutation, elements ascend along it, and equal ones keep their order; the sorted elements are those
+ * at the places (`keeps_zeros`: with their signs). */
 static void check_rows(qb_dtype dtype, int64_t outer, int64_t n, int64_t inner, int kind, bool keeps_zeros)
 {
     size_t size = qb_dtype_size(dtype), count = (size_t)(outer * n * inner);
