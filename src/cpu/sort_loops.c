@@ -1,24 +1,15 @@
 /* The loops of sort.h, for one instruction set: compiled with QB_ISA set to its name. */
 #include "cpu/sort.h"
 
+#include "cpu/transpose.h" /* for the names of what differs by compiler and instruction set */
+
 #include <float.h>
 #include <string.h>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
-#define VECTOR_BYTES 64
-#elif defined(__AVX2__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
 #endif
 
-#if defined(__clang__)
-#define UNROLLED _Pragma("clang loop unroll(full)")
-#else
-#define UNROLLED _Pragma("GCC unroll 16")
-#endif
-#define ALWAYS_INLINE        static inline __attribute__((always_inline))
 #define PASTE(a, b)          a##b
 #define PASTE_EXPANDED(a, b) PASTE(a, b)
 

@@ -5,12 +5,12 @@ typedef struct RUN {
     int64_t *places;
 } RUN;
 
-ALWAYS_INLINE RUN PART(from)(RUN run, int64_t first)
+QB_ALWAYS_INLINE RUN PART(from)(RUN run, int64_t first)
 {
     return (RUN){run.keys + first, PLACES ? run.places + first : NULL};
 }
 
-ALWAYS_INLINE void PART(move)(RUN to, int64_t at, RUN from, int64_t i)
+QB_ALWAYS_INLINE void PART(move)(RUN to, int64_t at, RUN from, int64_t i)
 {
     to.keys[at] = from.keys[i];
 #if PLACES
@@ -19,7 +19,7 @@ ALWAYS_INLINE void PART(move)(RUN to, int64_t at, RUN from, int64_t i)
 }
 
 /* What has been sorted leaves: places, or elements as they are outside. */
-ALWAYS_INLINE void PART(leave)(RUN sorted, int64_t at, RUN from, int64_t i, uint64_t flip)
+QB_ALWAYS_INLINE void PART(leave)(RUN sorted, int64_t at, RUN from, int64_t i, uint64_t flip)
 {
 #if PLACES
     (void)flip;

@@ -6,18 +6,18 @@
 #define VECTOR     NAME(vector)
 #define WORDS      NAME(words)
 #define UNALIGNED  NAME(unaligned)
-#define LANES      (VECTOR_BYTES / (int)sizeof(T))
+#define LANES      (QB_VECTOR_BYTES / (int)sizeof(T))
 
 #define MOST_VECTORS (FEW / LANES)
 #define WORD_MAX     ((WORD)((UWORD)-1 >> 1))
 #define WORD_MIN     (-WORD_MAX - 1)
 
-typedef T VECTOR __attribute__((vector_size(VECTOR_BYTES)));
-typedef WORD WORDS __attribute__((vector_size(VECTOR_BYTES)));
-typedef T UNALIGNED __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
-typedef WORD NAME(unaligned_words) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+typedef T VECTOR __attribute__((vector_size(QB_VECTOR_BYTES)));
+typedef WORD WORDS __attribute__((vector_size(QB_VECTOR_BYTES)));
+typedef T UNALIGNED __attribute__((vector_size(QB_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+typedef WORD NAME(unaligned_words) __attribute__((vector_size(QB_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 
-ALWAYS_INLINE T NAME(flipped)(T x, uint64_t flip)
+QB_ALWAYS_INLINE T NAME(flipped)(T x, uint64_t flip)
 {
 #if FLOATING
     (void)flip;
@@ -27,7 +27,7 @@ ALWAYS_INLINE T NAME(flipped)(T x, uint64_t flip)
 #endif
 }
 
-ALWAYS_INLINE bool NAME(is_nan)(T x)
+QB_ALWAYS_INLINE bool NAME(is_nan)(T x)
 {
 #if FLOATING
     return x != x;
@@ -38,7 +38,7 @@ ALWAYS_INLINE bool NAME(is_nan)(T x)
 }
 
 /* At most LANES elements, and zeros. */
-ALWAYS_INLINE VECTOR NAME(load_some)(const T *x, int n)
+QB_ALWAYS_INLINE VECTOR NAME(load_some)(const T *x, int n)
 {
 #if defined(__AVX512F__)
     __mmask16 lanes = (__mmask16)((1u << n) - 1);
@@ -54,12 +54,12 @@ ALWAYS_INLINE VECTOR NAME(load_some)(const T *x, int n)
 
 /* Copies n elements, and counts how many are smaller than each. The last of several vectors ends with the elements,
  * and may begin over the one before. */
-ALWAYS_INLINE void NAME(count_smaller)(const T *x, int n, T *keys, WORD *smaller, const int vectors)
+QB_ALWAYS_INLINE void NAME(count_smaller)(const T *x, int n, T *keys, WORD *smaller, const int vectors)
 {
     const int last = vectors > 1 ? n - LANES : 0;
     VECTOR all[MOST_VECTORS];
     WORDS count[MOST_VECTORS];
-    UNROLLED
+    QB_UNROLLED
     for (int v = 0; v < vectors; v++) {
         const int at = v < vectors - 1 ? v * LANES : last;
         if (vectors > 1)
@@ -71,11 +71,11 @@ ALWAYS_INLINE void NAME(count_smaller)(const T *x, int n, T *keys, WORD *smaller
     }
     for (int i = 0; i < n; i++) {
         VECTOR one = x[i] - (VECTOR){0};
-        UNROLLED
+        QB_UNROLLED
         for (int v = 0; v < vectors; v++)
             count[v] -= (WORDS)(all[v] > one);
     }
-    UNROLLED
+    QB_UNROLLED
     for (int v = 0; v < vectors; v++)
         *(NAME(unaligned_words) *)(smaller + (v < vectors - 1 ? v * LANES : last)) = count[v];
 }
@@ -83,7 +83,7 @@ ALWAYS_INLINE void NAME(count_smaller)(const T *x, int n, T *keys, WORD *smaller
 /* ---- Digits */
 
 /* An integer that is ordered as x is, the same for zeros of both signs. */
-ALWAYS_INLINE WORD NAME(key)(T x)
+QB_ALWAYS_INLINE WORD NAME(key)(T x)
 {
 #if FLOATING
     WORD bits;
