@@ -89,15 +89,17 @@ static void PART(sort_few)(RUN x, RUN sorted, int n, bool leaves, uint64_t flip)
 static void PART(merge)(RUN a, int64_t n, RUN b, int64_t m, RUN to)
 {
     int64_t i = 0, k = 0, at = 0;
-    while (i < n && k < m) {
-        bool second = b.keys[k] < a.keys[i];
-        to.keys[at] = second ? b.keys[k] : a.keys[i];
+    while (i < n && k < m) { /* without a branch that half of the guesses miss */
+        T first = a.keys[i], second = b.keys[k];
+        int64_t takes_second = second < first;
+        to.keys[at] = second < first ? second : first;
 #if PLACES
-        to.places[at] = second ? b.places[k] : a.places[i];
+        const int64_t *from[2] = {a.places + i, b.places + k};
+        to.places[at] = *from[takes_second];
 #endif
-        k += second;
-        i += !second;
         at++;
+        k += takes_second;
+        i += 1 - takes_second;
     }
     for (; i < n; i++)
         PART(move)(to, at++, a, i);
