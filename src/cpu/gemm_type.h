@@ -6,10 +6,10 @@
  * zeros are packed. */
 
 #define NAME(name) PASTE_EXPANDED(PASTE_EXPANDED(name, _), T)
-#define VECTOR     PASTE_EXPANDED(NAME(transpose), _vector)
-#define UNALIGNED  PASTE_EXPANDED(NAME(transpose), _unaligned)
+#define VECTOR     NAME(vector)
+#define UNALIGNED  NAME(unaligned)
 
-TRANSPOSE(NAME(transpose), T)
+TRANSPOSE(NAME(transpose), VECTOR, UNALIGNED, T)
 
 /* ---- Tiles */
 
@@ -180,15 +180,27 @@ typedef struct NAME(panel) {
 /* Panels side by side in memory, term by term: a line of the cache may be part of two. */
 static void NAME(pack_rows_of_panels)(const NAME(block) * s, int count, const NAME(panel) * panels)
 {
-    const T *row = s->b;
-    for (int64_t p = 0; p < s->k; p++, row += s->d->b_k)
-        for (const NAME(panel) *panel = panels; panel < panels + count; panel++) {
-            const T *b = row + panel->first;
-            T *out = panel->packed + p * panel->vectors * LANES;
+    int wide = 0; /* that have all the vectors of a tile */
+    while (wide < count && panels[wide].width == TILE_VECTORS * LANES)
+        wide++;
+    const T *row = s->b + panels[0].first;
+    int64_t step = panels[1 % count].packed - panels[0].packed;
+    for (int64_t p = 0; p < s->k; p++, row += s->d->b_k) {
+        const T *b = row;
+        T *out = panels[0].packed + p * TILE_VECTORS * LANES;
+        for (int i = 0; i < wide; i++, b += TILE_VECTORS * LANES, out += step) {
+            QB_UNROLLED
+            for (int v = 0; v < TILE_VECTORS; v++)
+                *(VECTOR *)(out + v * LANES) = *(const UNALIGNED *)(b + v * LANES);
+        }
+        for (const NAME(panel) *panel = panels + wide; panel < panels + count; panel++) {
+            b = row + panel->first - panels[0].first;
+            out = panel->packed + p * panel->vectors * LANES;
             for (int v = 0; v < panel->vectors - 1; v++)
                 *(VECTOR *)(out + v * LANES) = *(const UNALIGNED *)(b + v * LANES);
             *(VECTOR *)(out + (panel->vectors - 1) * LANES) = *(const UNALIGNED *)(b + panel->width - LANES);
         }
+    }
 }
 
 static void NAME(pack_panel)(const NAME(block) * s, const NAME(panel) * panel)

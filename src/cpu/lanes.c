@@ -30,6 +30,7 @@
 #include "cpu/math_power.h"
 #include "cpu/math_trig.h"
 #include "cpu/norm.h"
+#include "cpu/vectors.h"
 
 #ifndef QB_ISA
 #error "compile with -DQB_ISA=<name>, the instruction set that the compiler's flags select"
@@ -208,24 +209,21 @@ FOR_ANY(SELECT_KERNEL, )
  * and are written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. Each
  * begins anew after CHAIN lanes, and what it had is added to the rest: chains of rounding errors stay short. */
 #if defined(__AVX512F__)
-#define REGISTER_BYTES  64
 #define INTRINSIC(name) _mm512_##name
 #define DOUBLE_REGISTER __m512d
 #define FLOAT_REGISTER  __m512
 #elif defined(__AVX2__)
-#define REGISTER_BYTES  32
 #define INTRINSIC(name) _mm256_##name
 #define DOUBLE_REGISTER __m256d
 #define FLOAT_REGISTER  __m256
 #else
-#define REGISTER_BYTES  16
 #define INTRINSIC(name) _mm_##name
 #define DOUBLE_REGISTER __m128d
 #define FLOAT_REGISTER  __m128
 #endif
 
 enum { PARTIALS = 32, CHAIN = 16 };
-#define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < REGISTER_BYTES ? sizeof(type) * PARTIALS : REGISTER_BYTES)
+#define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < QB_VECTOR_BYTES ? sizeof(type) * PARTIALS : QB_VECTOR_BYTES)
 
 /* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results. */
 #define REDUCE_KERNEL_FROM(dtype, element, type, unsigned_type, name, start, take, combine, finish)                    \

@@ -25,7 +25,7 @@
 /* Transposing moves squares as wide as a line of the cache, so that lines are read and written whole. What no cache
  * holds is written past them, which saves reading it first; then rows are read to their end, else so far as the cache
  * holds the lines that are written. */
-enum { LINE = 64, PAST_CACHES = 1 << 24, ROWS_IN_CACHES = 32 };
+enum { LINE = 64, PAST_CACHES = 1 << 23, ROWS_IN_CACHES = 32 };
 
 #if defined(__AVX512F__)
 #define WRITE_PAST_CACHES(target, x) _mm512_stream_si512((__m512i *)(void *)(target), (__m512i)(x))
@@ -40,26 +40,29 @@ enum { LINE = 64, PAST_CACHES = 1 << 24, ROWS_IN_CACHES = 32 };
 
 /* transpose_T: target[r * extent + i] = source[i * stride + r]. */
 #define TRANSPOSE_LOOP(T, SQUARE)                                                                                      \
-    SQUARE(square_##T, T)                                                                                              \
+    SQUARE(square_##T, vector_##T, unaligned_##T, T)                                                                   \
     static inline void move_square_##T(const T *source, int64_t stride, T *target, int64_t extent, bool past)          \
     {                                                                                                                  \
-        enum { LANES = QB_VECTOR_BYTES / sizeof(T), SIDE = LINE / sizeof(T) };                                         \
-        for (int r = 0; r < SIDE; r += LANES)                                                                          \
-            for (int i = 0; i < SIDE; i += LANES) {                                                                    \
-                square_##T##_vector x[LANES];                                                                          \
+        enum { LANES = QB_VECTOR_BYTES / sizeof(T), SIDE = LINE / sizeof(T), PARTS_OF_LINE = SIDE / LANES };           \
+        for (int r = 0; r < SIDE; r += LANES) {                                                                        \
+            vector_##T x[PARTS_OF_LINE][LANES];                                                                        \
+            QB_UNROLLED                                                                                                \
+            for (int part = 0; part < PARTS_OF_LINE; part++) {                                                         \
                 QB_UNROLLED                                                                                            \
                 for (int lane = 0; lane < LANES; lane++)                                                               \
-                    x[lane] = *(const square_##T##_unaligned *)(source + (i + lane) * stride + r);                     \
-                square_##T(x);                                                                                         \
-                QB_UNROLLED                                                                                            \
-                for (int lane = 0; lane < LANES; lane++) {                                                             \
-                    T *out = target + (r + lane) * extent + i;                                                         \
-                    if (past)                                                                                          \
-                        WRITE_PAST_CACHES((square_##T##_vector *)(void *)out, x[lane]);                                \
-                    else                                                                                               \
-                        *(square_##T##_unaligned *)out = x[lane];                                                      \
-                }                                                                                                      \
+                    x[part][lane] = *(const unaligned_##T *)(source + (part * LANES + lane) * stride + r);             \
+                square_##T(x[part]);                                                                                   \
             }                                                                                                          \
+            QB_UNROLLED                                                                                                \
+            for (int i = 0; i < SIDE; i++) { /* lines one after the other */                                           \
+                T *out = target + (r + i / PARTS_OF_LINE) * extent + i % PARTS_OF_LINE * LANES;                        \
+                vector_##T y = x[i % PARTS_OF_LINE][i / PARTS_OF_LINE];                                                \
+                if (past)                                                                                              \
+                    WRITE_PAST_CACHES((vector_##T *)(void *)out, y);                                                   \
+                else                                                                                                   \
+                    *(unaligned_##T *)out = y;                                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
     static void transpose_##T(int64_t rows, int64_t extent, int64_t stride, const T *restrict source,                  \

@@ -6,6 +6,7 @@
 #define QB_CPU_RUNNING_H
 
 #include "cpu/loops.h"
+#include "cpu/transpose.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -45,14 +46,8 @@ static void careful_rows(const double *b, double *t, int64_t n, int64_t step, qb
 
 /* ---- Totals */
 
-#if defined(__AVX512F__)
-enum { WIDTH = 8 };
-#elif defined(__AVX2__)
-enum { WIDTH = 4 };
-#else
-enum { WIDTH = 2 };
-#endif
-typedef double parts __attribute__((vector_size(WIDTH * sizeof(double))));
+enum { WIDTH = QB_VECTOR_BYTES / sizeof(double) };
+QB_TRANSPOSE_8(transpose_parts, parts, unaligned_parts, double)
 
 /* The sum of n neighbouring terms, each in the lane of its number, and the lanes pairwise. */
 #define RUNNING_TOTAL(T, ADD)                                                                                          \
@@ -96,48 +91,6 @@ RUNNING_TOTAL(float, ADD_SIMPLY)
 
 enum { PARTS = 8, LEAST_IN_PARTS = 1024, WIDTH_OF_ALL = 8 /* the same cut for each instruction set */ };
 
-#if defined(__clang__) || __GNUC__ >= 12
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-typedef int64_t places __attribute__((vector_size(WIDTH * sizeof(double))));
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
-#endif
-
-/* Halves (quarters, ...) that lie across the diagonal change places. */
-#define EXCHANGE(distance, LOW, HIGH)                                                                                  \
-    for (int i = 0; i < WIDTH; i++)                                                                                    \
-        if (!(i & (distance))) {                                                                                       \
-            parts a = x[i], b = x[i + (distance)];                                                                     \
-            x[i] = SHUFFLE(a, b, LOW);                                                                                 \
-            x[i + (distance)] = SHUFFLE(a, b, HIGH);                                                                   \
-        }
-
-static inline __attribute__((always_inline)) void transpose_parts(parts *x)
-{
-#if defined(__AVX512F__)
-#define LOW_4  0, 1, 2, 3, 8, 9, 10, 11
-#define HIGH_4 4, 5, 6, 7, 12, 13, 14, 15
-#define LOW_2  0, 1, 8, 9, 4, 5, 12, 13
-#define HIGH_2 2, 3, 10, 11, 6, 7, 14, 15
-#define LOW_1  0, 8, 2, 10, 4, 12, 6, 14
-#define HIGH_1 1, 9, 3, 11, 5, 13, 7, 15
-    EXCHANGE(4, LOW_4, HIGH_4)
-    EXCHANGE(2, LOW_2, HIGH_2)
-    EXCHANGE(1, LOW_1, HIGH_1)
-#elif defined(__AVX2__)
-#define LOW_2  0, 1, 4, 5
-#define HIGH_2 2, 3, 6, 7
-#define LOW_1  0, 4, 2, 6
-#define HIGH_1 1, 5, 3, 7
-    EXCHANGE(2, LOW_2, HIGH_2)
-    EXCHANGE(1, LOW_1, HIGH_1)
-#else
-#define LOW_1  0, 2
-#define HIGH_1 1, 3
-    EXCHANGE(1, LOW_1, HIGH_1)
-#endif
-}
-
 /* WIDTH parts of m terms, m a multiple of WIDTH, the first at b (its lowest address) and the others `distance` on. */
 static inline __attribute__((always_inline)) bool run_parts(const double *b, double *t, int64_t m, int64_t distance,
                                                             bool backwards, qb_running *carry)
@@ -151,7 +104,7 @@ static inline __attribute__((always_inline)) bool run_parts(const double *b, dou
         int64_t at = backwards ? m - WIDTH - k : k;
         parts x[WIDTH];
         for (int i = 0; i < WIDTH; i++)
-            memcpy(&x[i], b + i * distance + at, sizeof *x);
+            x[i] = *(const unaligned_parts *)(b + i * distance + at);
         transpose_parts(x);
         for (int j = 0; j < WIDTH; j++) {
             parts *term = &x[backwards ? WIDTH - 1 - j : j];
@@ -162,7 +115,7 @@ static inline __attribute__((always_inline)) bool run_parts(const double *b, dou
         }
         transpose_parts(x);
         for (int i = 0; i < WIDTH; i++)
-            memcpy(t + i * distance + at, &x[i], sizeof *x);
+            *(unaligned_parts *)(t + i * distance + at) = x[i];
         if ((k + WIDTH) % RENORMALIZED_EVERY == 0) {
             parts s = sum - cost;
             cost = cost - (sum - s);

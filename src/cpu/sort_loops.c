@@ -1,7 +1,7 @@
 /* The loops of sort.h, for one instruction set: compiled with QB_ISA set to its name. */
 #include "cpu/sort.h"
 
-#include "cpu/transpose.h" /* for the names of what differs by compiler and instruction set */
+#include "cpu/vectors.h"
 
 #include <float.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/allocate.h"
 #include "program/region.h"
 
-enum { NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 22 };
+enum { NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 21 };
 
 typedef struct virtual_register {
     qb_dtype dtype;
