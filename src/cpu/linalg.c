@@ -399,7 +399,7 @@ static void set_parity(const lu *f)
 static void factor_general(lu f)
 {
     int64_t block = f.k <= 2 * BLOCK ? f.k : BLOCK;
-    qb_copy_loop_of(qb_dtype_size(f.dtype))(f.n, f.m, 1, f.n, f.a, f.factors);
+    qb_copy_loop_of(qb_dtype_size(f.dtype))(f.n, f.m, 1, f.n, f.a, f.factors, false);
     for (f.first = 0; f.first < f.k; f.first += block) {
         f.width = f.k - f.first < block ? f.k - f.first : block;
         factor_panel(&f);

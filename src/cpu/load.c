@@ -52,14 +52,14 @@ void qb_load_gather(const qb_load *load, const void *memory, void *target, int64
         if (last > 0 && c.index[last] == 0 && count >= extent) {
             int64_t rows = count / extent, left = load->extent[last - 1] - c.index[last - 1];
             rows = rows < left ? rows : left;
-            copy(rows, extent, load->stride[last - 1], stride, c.source, out);
+            copy(rows, extent, load->stride[last - 1], stride, c.source, out, load->past_caches);
             advance(&c, last - 1, rows);
             count -= rows * extent;
             out += rows * extent * c.size;
         } else {
             int64_t run = extent - c.index[last];
             run = run < count ? run : count;
-            copy(1, run, 0, stride, c.source, out);
+            copy(1, run, 0, stride, c.source, out, false);
             advance(&c, last, run);
             count -= run;
             out += run * c.size;
@@ -69,7 +69,7 @@ void qb_load_gather(const qb_load *load, const void *memory, void *target, int64
 
 void qb_load_spread(size_t size, const void *element, void *target, int64_t count)
 {
-    qb_copy_loop_of(size)(1, count, 0, 0, element, target);
+    qb_copy_loop_of(size)(1, count, 0, 0, element, target, false);
 }
 
 int64_t qb_load_period(const qb_load *load)

@@ -25,7 +25,7 @@
 /* Transposing moves squares as wide as a line of the cache, so that lines are read and written whole. What no cache
  * holds is written past them, which saves reading it first; then rows are read to their end, else so far as the cache
  * holds the lines that are written. */
-enum { LINE = 64, PAST_CACHES = 1 << 23, ROWS_IN_CACHES = 32 };
+enum { LINE = 64, ROWS_IN_CACHES = 32 };
 
 #if defined(__AVX512F__)
 #define WRITE_PAST_CACHES(target, x) _mm512_stream_si512((__m512i *)(void *)(target), (__m512i)(x))
@@ -66,12 +66,12 @@ enum { LINE = 64, PAST_CACHES = 1 << 23, ROWS_IN_CACHES = 32 };
     }                                                                                                                  \
                                                                                                                        \
     static void transpose_##T(int64_t rows, int64_t extent, int64_t stride, const T *restrict source,                  \
-                              T *restrict target)                                                                      \
+                              T *restrict target, bool past_caches)                                                    \
     {                                                                                                                  \
         enum { SIDE = LINE / sizeof(T) };                                                                              \
-        int64_t bytes = rows * extent * (int64_t)sizeof(T), whole_rows = rows - rows % SIDE;                           \
+        int64_t whole_rows = rows - rows % SIDE;                                                                       \
         int64_t whole_extent = extent - extent % SIDE;                                                                 \
-        bool past = bytes >= PAST_CACHES && (uintptr_t)target % LINE == 0 && extent % SIDE == 0;                       \
+        bool past = past_caches && (uintptr_t)target % LINE == 0 && extent % SIDE == 0;                                \
         int64_t band = past && whole_rows > 0 ? whole_rows : ROWS_IN_CACHES;                                           \
         for (int64_t first = 0; first < whole_rows; first += band) {                                                   \
             int64_t limit = whole_rows - first < band ? whole_rows : first + band;                                     \
@@ -89,8 +89,9 @@ TRANSPOSE_LOOP(uint32_t, QB_TRANSPOSE_4)
 TRANSPOSE_LOOP(uint64_t, QB_TRANSPOSE_8)
 
 static void transpose_uint8_t(int64_t rows, int64_t extent, int64_t stride, const uint8_t *restrict source,
-                              uint8_t *restrict target)
+                              uint8_t *restrict target, bool past_caches)
 {
+    (void)past_caches;
     enum { TILE = 16 };
     for (int64_t i = 0; i < extent; i += TILE) {
         int64_t width = extent - i < TILE ? extent - i : TILE;
@@ -119,7 +120,8 @@ static void transpose_uint8_t(int64_t rows, int64_t extent, int64_t stride, cons
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
-    static void copy_##T(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *in, void *out)  \
+    static void copy_##T(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *in, void *out,  \
+                         bool past_caches)                                                                             \
     {                                                                                                                  \
         const T *restrict source = in;                                                                                 \
         T *restrict target = out;                                                                                      \
@@ -138,7 +140,7 @@ static void transpose_uint8_t(int64_t rows, int64_t extent, int64_t stride, cons
             for (int64_t r = 0; r < rows; r++, source += row_stride, target += extent)                                 \
                 memcpy(target, source, (size_t)extent * sizeof *target);                                               \
         } else if (row_stride == 1 && rows > 1) {                                                                      \
-            transpose_##T(rows, extent, stride, source, target);                                                       \
+            transpose_##T(rows, extent, stride, source, target, past_caches);                                          \
         } else {                                                                                                       \
             for (int64_t r = 0; r < rows; r++, source += row_stride, target += extent)                                 \
                 for (int64_t i = 0; i < extent; i++)                                                                   \

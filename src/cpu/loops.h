@@ -6,9 +6,12 @@
 
 #include "cpu/lanes.h"
 
-/* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements */
+#include <stdbool.h>
+
+/* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements. `past_caches`: the target is a part of
+ * what no cache holds. */
 typedef void (*qb_copy_loop)(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *source,
-                             void *target);
+                             void *target, bool past_caches);
 /* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1,
  * extent * inner <= QB_KERNEL_LANES */
 typedef void (*qb_fold_loop)(size_t outer, size_t extent, size_t inner, void *result, const void *a);

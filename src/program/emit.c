@@ -8,7 +8,10 @@
 #include "base/allocate.h"
 #include "program/region.h"
 
-enum { NEVER_DIES = INT32_MAX, UNPLACED = -1, MOST_COPIED = 1 << 21 };
+enum { NEVER_DIES = INT32_MAX, UNPLACED = -1 };
+
+/* Of an array that is only copied: blocks of it, lanes of one at least, and bytes that no cache holds. */
+enum { COPIED_BLOCKS = 16, LEAST_COPIED = 1 << 16, PAST_CACHES = 1 << 24 };
 
 typedef struct virtual_register {
     qb_dtype dtype;
@@ -298,7 +301,10 @@ static void adapt_lanes(emitter *e)
 {
     qb_kernel *kernel = &e->kernel;
     if (kernel->traversal == QB_TRAVERSE_LINEAR && e->instruction_count == 0) {
-        kernel->lanes = MOST_COPIED; /* only gathers: tiles pay beyond a block */
+        int64_t part = kernel->count / COPIED_BLOCKS + 1; /* tiles pay beyond a block */
+        kernel->lanes = part < LEAST_COPIED ? LEAST_COPIED : part < INT32_MAX ? (int32_t)part : INT32_MAX;
+        for (int32_t i = 0; i < e->load_count; i++)
+            e->loads[i].past_caches = kernel->count * (int64_t)qb_dtype_size(e->loads[i].dtype) >= PAST_CACHES;
         return;
     }
     for (int32_t i = 0; kernel->traversal == QB_TRAVERSE_LINEAR && i < e->load_count; i++) {

@@ -54,6 +54,7 @@ typedef struct qb_load {
 
     /* execution */
     bool periodic;     /* the same lanes in every block: filled once a run */
+    bool past_caches;  /* copied into an array that no cache holds */
     const void *lanes; /* QB_LOAD_CONSTANT: the spread element */
 } qb_load;
 
