@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum {
-    SHORT_EXTENT = 32,    /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
+    SHORT_EXTENT = 64,    /* up to here a plain chain of operations is as exact as a tree needs its leaves to be */
     WIDE_CHAIN = 8,       /* rows that a wide column reduction adds up one by one before they enter the counter */
     MOST_IN_PANEL = 1024, /* columns: two pages of a row, and partial results that stay in the cache */
     VECTOR_ALIGNMENT = 64
@@ -144,7 +144,7 @@ static int64_t pieces_of(const qb_kernel *kernel)
 {
     int64_t rows = kernel->traversal == QB_TRAVERSE_COLUMNS ? kernel->lanes / kernel->inner
                    : kernel->traversal == QB_TRAVERSE_WIDE  ? WIDE_CHAIN
-                                                            : kernel->lanes;
+                                                            : QB_KERNEL_PIECE;
     return quotient_up(kernel->extent, rows);
 }
 
@@ -185,7 +185,7 @@ void qb_reduce_rows(const qb_kernel_reduction *red, int64_t rows, int64_t extent
 {
     int64_t size = (int64_t)qb_dtype_size(red->dtype);
     for (int64_t i = 0; i < rows; i++, source += extent * size, out += size)
-        red->reduce((size_t)extent, out, source);
+        red->reduce->at_once((size_t)extent, out, source);
 }
 
 static void run_rows(const run *r, int64_t first, int64_t limit)
@@ -221,23 +221,34 @@ static char *target_of(const target *t, int i)
     return t->partial ? t->partial + i * t->stride : result_at(t->r, &t->r->kernel->reductions[i], t->index);
 }
 
+static void add_to_totals(const run *r, int64_t first, int64_t count, bool begins)
+{
+    compute_block(r, first, count);
+    for (int i = 0; i < r->kernel->reduction_count; i++) {
+        const qb_kernel_reduction *red = &r->kernel->reductions[i];
+        red->reduce->add((size_t)count, r->registers[red->stack], r->registers[red->source], begins);
+    }
+}
+
 /* Pieces first .. first+count-1 of group o. */
 static void reduce_long(const run *r, int64_t o, int64_t first, int64_t count, const target *out)
 {
     const qb_kernel *kernel = r->kernel;
     for (int64_t p = 0; p < count; p++) {
-        int64_t e = (first + p) * kernel->lanes, lanes = smaller(kernel->lanes, kernel->extent - e);
-        compute_block(r, o * kernel->extent + e, lanes);
+        int64_t begin = (first + p) * QB_KERNEL_PIECE, end = smaller(begin + QB_KERNEL_PIECE, kernel->extent);
+        for (int64_t e = begin; e < end; e += kernel->lanes)
+            add_to_totals(r, o * kernel->extent + e, smaller(kernel->lanes, end - e), e == begin);
         for (int i = 0; i < kernel->reduction_count; i++) {
             const qb_kernel_reduction *red = &kernel->reductions[i];
             _Alignas(8) char piece[8];
-            red->reduce((size_t)lanes, piece, r->registers[red->source]);
-            push(red, r->registers[red->stack], 8, p, 1, piece);
+            char *totals = r->registers[red->stack];
+            red->reduce->total(totals, piece);
+            push(red, totals + QB_TOTALS_BYTES, 8, p, 1, piece);
         }
     }
     for (int i = 0; i < kernel->reduction_count; i++) {
         const qb_kernel_reduction *red = &kernel->reductions[i];
-        finish(red, r->registers[red->stack], 8, count, 1, NULL, target_of(out, i));
+        finish(red, r->registers[red->stack] + QB_TOTALS_BYTES, 8, count, 1, NULL, target_of(out, i));
     }
 }
 
@@ -341,7 +352,7 @@ static void run_groups(const run *r, int64_t group, int64_t limit)
 
 void qb_kernel_choose_traversal(qb_kernel *kernel, bool only_reduces)
 {
-    int64_t lanes = only_reduces ? QB_KERNEL_LANES_REDUCED : QB_KERNEL_LANES;
+    int64_t lanes = only_reduces ? QB_KERNEL_PIECE : QB_KERNEL_LANES;
     int64_t extent = kernel->extent, inner = kernel->inner;
     kernel->stack_size = 0;
     kernel->panel = (int32_t)smaller(inner, MOST_IN_PANEL);
@@ -355,7 +366,7 @@ void qb_kernel_choose_traversal(qb_kernel *kernel, bool only_reduces)
         lanes -= lanes % extent;
     } else if (inner == 1) {
         kernel->traversal = QB_TRAVERSE_LONG;
-        kernel->stack_size = 8 * levels((extent + lanes - 1) / lanes);
+        kernel->stack_size = QB_TOTALS_BYTES + 8 * levels((extent + QB_KERNEL_PIECE - 1) / QB_KERNEL_PIECE);
     } else if (inner <= QB_KERNEL_LANES / 2) {
         kernel->traversal = QB_TRAVERSE_COLUMNS;
         lanes = QB_KERNEL_LANES - QB_KERNEL_LANES % inner;
@@ -449,7 +460,7 @@ static void combine_chunks(const run *r, char *partials)
     int64_t groups = kernel->outer * panels_of(kernel);
     for (int i = 0; i < kernel->reduction_count; i++) {
         const qb_kernel_reduction *red = &kernel->reductions[i];
-        char *stack = r->registers[red->stack] + (kernel->traversal == QB_TRAVERSE_LONG ? 0 : stride);
+        char *stack = r->registers[red->stack] + (kernel->traversal == QB_TRAVERSE_LONG ? QB_TOTALS_BYTES : stride);
         char *value = partials + i * kernel->chunk_count * kernel->partial_stride;
         for (int64_t group = 0; group < groups; group++) {
             size_t width = (size_t)width_of(kernel, group);

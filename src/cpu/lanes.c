@@ -204,10 +204,11 @@ FOR_ANY(SELECT_KERNEL, )
 
 /* ---- Reductions */
 
-/* Lane i goes to partial result i mod 32, and partial results meet in halves: j with j + 16, then + 8, down to + 1.
- * They stand in as few registers as hold them, enough of these that an operation need not wait for the one before,
- * and are written with the compiler's vector types: combining by a comparison is beyond its loop vectorizer. Each
- * begins anew after CHAIN lanes, and what it had is added to the rest: chains of rounding errors stay short. */
+/* Lane i goes to partial result i mod 32. These stand in as few registers as hold them, enough of them that an operation
+ * need not wait for the one before, and are written with the compiler's vector types: combining by a comparison is beyond
+ * its loop vectorizer. Partial results of each CHAIN lanes of them, a block of QB_KERNEL_LANES in all, begin anew, and are
+ * combined into totals: so chains of rounding errors stay short, and blocks may come one by one. In the end totals meet in
+ * halves: j with j + 16, then + 8, down to + 1. */
 #if defined(__AVX512F__)
 #define INTRINSIC(name) _mm512_##name
 #define DOUBLE_REGISTER __m512d
@@ -222,33 +223,41 @@ FOR_ANY(SELECT_KERNEL, )
 #define FLOAT_REGISTER  __m128
 #endif
 
-enum { PARTIALS = 32, CHAIN = 16 };
+enum { PARTIALS = 32, CHAIN = 8, TOTALS = PARTIALS + 1 /* of a norm: that of unusual blocks */ };
 #define VECTOR_BYTES(type) (sizeof(type) * PARTIALS < QB_VECTOR_BYTES ? sizeof(type) * PARTIALS : QB_VECTOR_BYTES)
 
-/* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results. */
-#define REDUCE_KERNEL_FROM(dtype, element, type, unsigned_type, name, start, take, combine, finish)                    \
-    static void reduce_##name##_##dtype(size_t n, void *out, const void *in_a)                                         \
+#define REDUCE_TYPES(element, type, unsigned_type)                                                                     \
+    typedef __attribute__((unused)) element E;                                                                         \
+    typedef type T;                                                                                                    \
+    typedef __attribute__((unused)) unsigned_type U;                                                                   \
+    typedef __attribute__((unused)) T V __attribute__((vector_size(VECTOR_BYTES(T))));                                 \
+    typedef __attribute__((unused)) U M __attribute__((vector_size(VECTOR_BYTES(T))));                                 \
+    enum { WIDTH = sizeof(V) / sizeof(T), COUNT = PARTIALS / WIDTH };
+
+/* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results; `merge` is how those of
+ * a block get into the totals, and `finish` what becomes of these. */
+#define REDUCE_KERNEL_FROM(dtype, element, type, unsigned_type, name, start, take, combine, merge, finish)             \
+    QB_ALWAYS_INLINE void begin_##name##_##dtype(type *totals)                                                         \
     {                                                                                                                  \
-        typedef element E;                                                                                             \
-        typedef type T;                                                                                                \
-        typedef __attribute__((unused)) unsigned_type U;                                                               \
-        typedef T V __attribute__((vector_size(VECTOR_BYTES(T))));                                                     \
-        typedef __attribute__((unused)) U M __attribute__((vector_size(VECTOR_BYTES(T))));                             \
-        enum { WIDTH = sizeof(V) / sizeof(T), COUNT = PARTIALS / WIDTH };                                              \
+        REDUCE_TYPES(element, type, unsigned_type)                                                                     \
+        for (size_t j = 0; j < TOTALS; j++)                                                                            \
+            totals[j] = (T)(start);                                                                                    \
+    }                                                                                                                  \
+    QB_ALWAYS_INLINE void put_##name##_##dtype(size_t n, type *totals, const element *a)                               \
+    {                                                                                                                  \
+        REDUCE_TYPES(element, type, unsigned_type)                                                                     \
         typedef E S __attribute__((vector_size(WIDTH * sizeof(E))));                                                   \
-        const E *a = in_a;                                                                                             \
         const V none = (T)(start) - (V){0};                                                                            \
         __attribute__((unused)) M unordered = {0};                                                                     \
         V total[COUNT];                                                                                                \
-        for (size_t j = 0; j < COUNT; j++)                                                                             \
-            total[j] = none;                                                                                           \
-        size_t i = 0;                                                                                                  \
-        while (n - i >= PARTIALS) {                                                                                    \
+        memcpy(total, totals, sizeof total);                                                                           \
+        __attribute__((unused)) size_t block = 0;                                                                      \
+        for (size_t i = 0; i < n; block = i) {                                                                         \
             size_t chain = (n - i) / PARTIALS < CHAIN ? (n - i) / PARTIALS : CHAIN;                                    \
             V p[COUNT];                                                                                                \
             for (size_t j = 0; j < COUNT; j++)                                                                         \
                 p[j] = none;                                                                                           \
-            for (; chain > 0; chain--, i += PARTIALS) {                                                                \
+            for (size_t k = 0; k < chain; k++, i += PARTIALS) {                                                        \
                 for (size_t j = 0; j < COUNT; j++) {                                                                   \
                     S s;                                                                                               \
                     memcpy(&s, a + i + j * WIDTH, sizeof s);                                                           \
@@ -256,20 +265,26 @@ enum { PARTIALS = 32, CHAIN = 16 };
                     p[j] = VECTOR_##take(p[j], x);                                                                     \
                 }                                                                                                      \
             }                                                                                                          \
-            for (size_t j = 0; j < COUNT; j++)                                                                         \
-                total[j] = VECTOR_##combine(total[j], p[j]);                                                           \
+            for (size_t j = 0; chain < CHAIN && j < COUNT && i < n; j++) { /* the rest, in the same places */          \
+                S s = (E)(start) - (S){0};                                                                             \
+                size_t here = n - i < WIDTH ? n - i : WIDTH;                                                           \
+                if (here == WIDTH)                                                                                     \
+                    memcpy(&s, a + i, sizeof s);                                                                       \
+                else                                                                                                   \
+                    memcpy(&s, a + i, here * sizeof(E));                                                               \
+                V x = __builtin_convertvector(s, V);                                                                   \
+                p[j] = VECTOR_##take(p[j], x);                                                                         \
+                i += here;                                                                                             \
+            }                                                                                                          \
+            MERGE_##merge(combine)                                                                                     \
         }                                                                                                              \
-        for (size_t j = 0; j < COUNT; j++, i += WIDTH) { /* the rest, in the same places */                            \
-            S s = (E)(start) - (S){0};                                                                                 \
-            if (i + WIDTH <= n)                                                                                        \
-                memcpy(&s, a + i, sizeof s);                                                                           \
-            else if (i < n)                                                                                            \
-                memcpy(&s, a + i, (n - i) * sizeof(E));                                                                \
-            else                                                                                                       \
-                break;                                                                                                 \
-            V x = __builtin_convertvector(s, V);                                                                       \
-            total[j] = VECTOR_##take(total[j], x);                                                                     \
-        }                                                                                                              \
+        memcpy(totals, total, sizeof total);                                                                           \
+    }                                                                                                                  \
+    QB_ALWAYS_INLINE void end_##name##_##dtype(const type *totals, void *out)                                          \
+    {                                                                                                                  \
+        REDUCE_TYPES(element, type, unsigned_type)                                                                     \
+        V total[COUNT];                                                                                                \
+        memcpy(total, totals, sizeof total);                                                                           \
         for (size_t half = COUNT / 2; half > 0; half /= 2)                                                             \
             for (size_t j = 0; j < half; j++)                                                                          \
                 total[j] = VECTOR_##combine(total[j], total[j + half]);                                                \
@@ -278,10 +293,32 @@ enum { PARTIALS = 32, CHAIN = 16 };
         for (size_t half = WIDTH / 2; half > 0; half /= 2)                                                             \
             for (size_t j = 0; j < half; j++)                                                                          \
                 lane[j] = (T)SCALAR_##combine(lane[j], lane[j + half]);                                                \
-        *(E *)out = FINISH_##finish(lane[0]);                                                                          \
+        *(E *)out = (E)FINISH_##finish(lane[0], totals[PARTIALS]);                                                     \
+    }                                                                                                                  \
+    static void reduce_##name##_##dtype(size_t n, void *out, const void *in_a)                                         \
+    {                                                                                                                  \
+        type totals[TOTALS];                                                                                           \
+        begin_##name##_##dtype(totals);                                                                                \
+        put_##name##_##dtype(n, totals, in_a);                                                                         \
+        end_##name##_##dtype(totals, out);                                                                             \
+    }                                                                                                                  \
+    static void add_##name##_##dtype(size_t n, void *totals, const void *in_a, bool begins)                            \
+    {                                                                                                                  \
+        if (begins)                                                                                                    \
+            begin_##name##_##dtype(totals);                                                                            \
+        put_##name##_##dtype(n, totals, in_a);                                                                         \
+    }                                                                                                                  \
+    static void total_##name##_##dtype(const void *totals, void *out)                                                  \
+    {                                                                                                                  \
+        end_##name##_##dtype(totals, out);                                                                             \
     }
-#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, take, combine, finish)                                  \
-    REDUCE_KERNEL_FROM(dtype, type, type, unsigned_type, name, start, take, combine, finish)
+#define REDUCE_KERNEL(dtype, type, unsigned_type, name, start, take, combine, merge)                                   \
+    REDUCE_KERNEL_FROM(dtype, type, type, unsigned_type, name, start, take, combine, merge, AS_IS)
+
+#define MERGE_PLAINLY(combine)                                                                                         \
+    for (size_t j = 0; j < COUNT; j++)                                                                                 \
+        total[j] = VECTOR_##combine(total[j], p[j]);
+#define FINISH_AS_IS(total, unusual) ((void)(unusual), total)
 
 /* Each combination for vectors and for one lane. */
 #define BLEND(mask, x, y)             (V)(((M)(x) & (mask)) | ((M)(y) & ~(mask)))
@@ -297,19 +334,18 @@ enum { PARTIALS = 32, CHAIN = 16 };
 #define SCALAR_LARGER(p, x)           (x > p ? x : p)
 #define VECTOR_SMALLER(p, x)          BLEND((M)(x < p), x, p)
 #define SCALAR_SMALLER(p, x)          (x < p ? x : p)
-#define FINISH_AS_IS(p)               p
 
 #define LOWEST  ((T)-1 < (T)1 ? (U)1 << (8 * sizeof(T) - 1) : (U)0) /* of the integers of type T */
 #define HIGHEST (~(LOWEST))
 
-FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM, SUM, AS_IS) /* -0 + x is x, for x = -0, too */
-FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT, PRODUCT, AS_IS)
-FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM, WRAPPING_SUM, AS_IS)
-FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT, WRAPPING_PRODUCT, AS_IS)
-FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER, LARGER, AS_IS)
-FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER, SMALLER, AS_IS)
-FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER, LARGER, AS_IS)
-FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, SMALLER, AS_IS)
+FOR_FLOATING(REDUCE_KERNEL, sum, -0.0, SUM, SUM, PLAINLY) /* -0 + x is x, for x = -0, too */
+FOR_FLOATING(REDUCE_KERNEL, prod, 1, PRODUCT, PRODUCT, PLAINLY)
+FOR_INTEGER(REDUCE_KERNEL, sum, 0, WRAPPING_SUM, WRAPPING_SUM, PLAINLY)
+FOR_INTEGER(REDUCE_KERNEL, prod, 1, WRAPPING_PRODUCT, WRAPPING_PRODUCT, PLAINLY)
+FOR_INTEGER(REDUCE_KERNEL, max, LOWEST, LARGER, LARGER, PLAINLY)
+FOR_INTEGER(REDUCE_KERNEL, min, HIGHEST, SMALLER, SMALLER, PLAINLY)
+FOR_BOOLEAN(REDUCE_KERNEL, max, 0, LARGER, LARGER, PLAINLY)
+FOR_BOOLEAN(REDUCE_KERNEL, min, 1, SMALLER, SMALLER, PLAINLY)
 
 /* Of floating numbers: the first of two equal ones, so that zeros keep their sign; a NaN is left out, but noted. The
  * processor's instruction has the same choice of operands. */
@@ -339,18 +375,37 @@ static inline bool any_of(size_t size, const void *mask)
     }
     return any != 0;
 }
-#define FINISH_OR_NAN(p) any_of(sizeof unordered, &unordered) ? (T)NAN : p
+/* The NaN stays in the first total, which is never the second operand. */
+#define MERGE_OR_NAN(combine)                                                                                          \
+    MERGE_PLAINLY(combine)                                                                                             \
+    if (any_of(sizeof unordered, &unordered))                                                                          \
+        total[0][0] = (T)NAN;
 
 FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, TAKE_LARGER, LARGER_NUMBER, OR_NAN)
 FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, TAKE_SMALLER, SMALLER_NUMBER, OR_NAN)
 
-/* Norms: squares are summed up in double precision. */
+/* Norms: squares are summed up in double precision. A block whose squares do not serve (see norm.h) has its own norm, in
+ * the last of the totals; those of floats always serve. */
 #define VECTOR_SUM_OF_SQUARES(p, x) (p + x * x)
-#define FINISH_NORM_FLOAT64(p)      qb_norm_of_f64(p, n, 1, a)
-#define FINISH_NORM_FLOAT32(p)      qb_norm_of_f32(p, n, 1, a)
+#define MERGE_WHERE_IT_SERVES(combine)                                                                                 \
+    V largest = p[0];                                                                                                  \
+    for (size_t j = 1; j < COUNT; j++)                                                                                 \
+        largest = VECTOR_LARGER_NUMBER(largest, p[j]);                                                                 \
+    T most = 0;                                                                                                        \
+    for (size_t j = 0; j < WIDTH; j++)                                                                                 \
+        most = SCALAR_LARGER(most, largest[j]);                                                                        \
+    if (most >= QB_SQUARES_LEAST && most <= QB_SQUARES_MOST) {                                                         \
+        MERGE_PLAINLY(combine)                                                                                         \
+    } else {                                                                                                           \
+        totals[PARTIALS] = qb_norm_f64(totals[PARTIALS], qb_norm_scaled(i - block, 1, a + block));                     \
+    }
+#define FINISH_NORM(squares, unusual)                                                                                  \
+    ((unusual) == 0   ? __builtin_sqrt(squares)                                                                        \
+     : (squares) == 0 ? (unusual)                                                                                      \
+                      : qb_norm_f64(__builtin_sqrt(squares), unusual))
 
-REDUCE_KERNEL_FROM(FLOAT64, double, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, NORM_FLOAT64)
-REDUCE_KERNEL_FROM(FLOAT32, float, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, NORM_FLOAT32)
+REDUCE_KERNEL_FROM(FLOAT64, double, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, WHERE_IT_SERVES, NORM)
+REDUCE_KERNEL_FROM(FLOAT32, float, double, uint64_t, norm, 0, SUM_OF_SQUARES, SUM, PLAINLY, NORM)
 
 #define NORM_KERNEL(dtype, type, ...)                                                                                  \
     KERNEL(binary, norm, dtype, SAME)                                                                                  \
@@ -375,7 +430,8 @@ FOR_FLOATING(NORM_KERNEL, )
 #define ENTRY(dtype, type, unsigned_type, arity, name, result) [QB_##dtype] = arity##_##name##_##dtype##_##result,
 #define SELECT_ENTRY(dtype, type, unsigned_type, ...)          [QB_##dtype] = select_##dtype,
 #define CONVERT_ENTRY(to, type, unsigned_type, from)           [QB_##to] = convert_##from##_##to,
-#define REDUCE_ENTRY(dtype, type, unsigned_type, name)         [QB_##dtype] = reduce_##name##_##dtype,
+#define REDUCE_ENTRY(dtype, type, unsigned_type, name)                                                                 \
+    [QB_##dtype] = {reduce_##name##_##dtype, add_##name##_##dtype, total_##name##_##dtype},
 
 const qb_lane_table PASTE_EXPANDED(qb_lanes_, QB_ISA) = {
     .instruction_set = TEXT_EXPANDED(QB_ISA),

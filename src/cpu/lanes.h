@@ -12,6 +12,7 @@
 #define QB_CPU_LANES_H
 
 #include "base/dtype.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,8 +32,9 @@ typedef enum qb_lane {
 
 typedef void (*qb_lane_kernel)(size_t n, void *result, const void *a, const void *b, const void *c);
 
-/* Reductions of one block: combine n lanes into one value, in a fixed tree that does not depend on the instruction set:
- * eight strided partial results (lane i goes to partial i mod 8; of extremes and norms 32), combined pairwise. */
+/* Reductions: n lanes are combined into one value, in a fixed tree that does not depend on the instruction set: 32 partial
+ * results (lane i goes to the one of number i mod 32) of each 256 lanes, those of the blocks added up one after the other
+ * into totals, and these combined pairwise. */
 typedef enum qb_reduction {
     QB_REDUCE_sum,
     QB_REDUCE_prod,
@@ -41,14 +43,20 @@ typedef enum qb_reduction {
     QB_REDUCE_norm, /* sqrt of the sum of squares; partial results are norms themselves */
     QB_REDUCE_COUNT
 } qb_reduction;
-typedef void (*qb_reduce_kernel)(size_t n, void *result, const void *a);
+typedef struct qb_reduce_kernel {
+    void (*at_once)(size_t n, void *result, const void *a);
+    /* The same in parts: puts n lanes, a multiple of 256 but for the last part, into the totals. */
+    void (*add)(size_t n, void *totals, const void *a, bool begins);
+    void (*total)(const void *totals, void *result);
+} qb_reduce_kernel;
+#define QB_TOTALS_BYTES 320 /* of memory for totals */
 
 /* The kernel of an opcode on operands of `dtype` (for QB_LANE_convert: from `dtype` to `result_dtype`; otherwise
  * result_dtype is ignored). Null where the op does not take that dtype. Safe from any thread; the instruction set is
  * chosen at the first call. */
 qb_lane_kernel qb_lane_lookup(qb_lane lane, qb_dtype dtype, qb_dtype result_dtype);
-qb_reduce_kernel qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype); /* bool: max is any, min is all */
-qb_lane_kernel qb_norm_lookup(qb_dtype dtype);                             /* the norm of two norms, lane by lane */
+const qb_reduce_kernel *qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype); /* bool: max is any, min is all */
+qb_lane_kernel qb_norm_lookup(qb_dtype dtype); /* the norm of two norms, lane by lane */
 
 /* Name of the instruction set in use: "baseline", "avx2", "avx512", "neon". The environment variable QUABLA_ISA, read
  * at the first call, forces one of those that this machine runs (an unknown or unsupported name is ignored). */

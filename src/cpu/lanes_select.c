@@ -77,9 +77,10 @@ qb_lane_kernel qb_lane_lookup(qb_lane lane, qb_dtype dtype, qb_dtype result_dtyp
     return lane == QB_LANE_convert ? chosen()->convert[dtype][result_dtype] : chosen()->kernels[lane][dtype];
 }
 
-qb_reduce_kernel qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype)
+const qb_reduce_kernel *qb_reduce_lookup(qb_reduction reduction, qb_dtype dtype)
 {
-    return chosen()->reduce[reduction][dtype];
+    const qb_reduce_kernel *kernel = &chosen()->reduce[reduction][dtype];
+    return kernel->at_once ? kernel : NULL;
 }
 
 qb_lane_kernel qb_norm_lookup(qb_dtype dtype)

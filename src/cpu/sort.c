@@ -55,11 +55,13 @@ static qb_sort_run from(const sorting *s, qb_sort_run run, int64_t first)
 /* Of all NaN there is one. */
 static void fill_nan(const sorting *s, void *elements, int64_t n)
 {
+    const double wide = (double)NAN;
+    const float narrow = NAN;
     for (int64_t i = 0; i < n; i++)
-        if (s->size == sizeof(double))
-            ((double *)elements)[i] = (double)NAN;
+        if (s->size == sizeof wide)
+            memcpy((char *)elements + i * (int64_t)s->size, &wide, sizeof wide);
         else
-            ((float *)elements)[i] = NAN;
+            memcpy((char *)elements + i * (int64_t)s->size, &narrow, sizeof narrow);
 }
 
 /* Already sorted: the copy, or 0, 1, ... */

@@ -38,14 +38,14 @@ enum { EXTREME_BLOCK = 512, COLUMNS = 64 };
     {                                                                                                                  \
         return (of_max ? x > best : x < best) || (IS_NAN(x) && !IS_NAN(best));                                         \
     }                                                                                                                  \
-    static int64_t first_##enumerator(bool of_max, int64_t n, const void *elements, qb_reduce_kernel reduce)           \
+    static int64_t first_##enumerator(bool of_max, int64_t n, const void *elements, const qb_reduce_kernel *reduce)    \
     {                                                                                                                  \
         const type *a = elements;                                                                                      \
         type best = a[0];                                                                                              \
         int64_t place = 0;                                                                                             \
         for (int64_t start = 0; start < n; start += EXTREME_BLOCK) {                                                   \
             type extreme;                                                                                              \
-            reduce((size_t)(n - start < EXTREME_BLOCK ? n - start : EXTREME_BLOCK), &extreme, a + start);              \
+            reduce->at_once((size_t)(n - start < EXTREME_BLOCK ? n - start : EXTREME_BLOCK), &extreme, a + start);     \
             if (beats_##enumerator(of_max, extreme, best)) {                                                           \
                 best = extreme;                                                                                        \
                 place = start;                                                                                         \
@@ -75,7 +75,7 @@ enum { EXTREME_BLOCK = 512, COLUMNS = 64 };
 #undef DTYPE
 
 static const struct {
-    int64_t (*first)(bool of_max, int64_t n, const void *elements, qb_reduce_kernel reduce);
+    int64_t (*first)(bool of_max, int64_t n, const void *elements, const qb_reduce_kernel *reduce);
     void (*columns)(bool of_max, int64_t n, int64_t inner, int64_t count, const void *elements, int64_t *places);
 } extreme_functions[] = {
 #define DTYPE(enumerator, type, dtype_name, kind) [QB_##enumerator] = {first_##enumerator, columns_##enumerator},
@@ -90,7 +90,7 @@ static void find_extremes(bool of_max, int axis, const qb_type *type, const char
         outer *= i < axis ? type->shape[i] : 1;
         inner *= i > axis ? type->shape[i] : 1;
     }
-    qb_reduce_kernel reduce = qb_reduce_lookup(of_max ? QB_REDUCE_max : QB_REDUCE_min, type->dtype);
+    const qb_reduce_kernel *reduce = qb_reduce_lookup(of_max ? QB_REDUCE_max : QB_REDUCE_min, type->dtype);
     for (int64_t o = 0; o < outer; o++) {
         const char *block = elements + o * n * inner * size;
         if (inner == 1)

@@ -301,7 +301,7 @@ static void adapt_lanes(emitter *e)
 {
     qb_kernel *kernel = &e->kernel;
     if (kernel->traversal == QB_TRAVERSE_LINEAR && e->instruction_count == 0) {
-        int64_t part = kernel->count / COPIED_BLOCKS + 1; /* tiles pay beyond a block */
+        int64_t part = (kernel->count + COPIED_BLOCKS - 1) / COPIED_BLOCKS; /* tiles pay beyond a block */
         kernel->lanes = part < LEAST_COPIED ? LEAST_COPIED : part < INT32_MAX ? (int32_t)part : INT32_MAX;
         for (int32_t i = 0; i < e->load_count; i++)
             e->loads[i].past_caches = kernel->count * (int64_t)qb_dtype_size(e->loads[i].dtype) >= PAST_CACHES;

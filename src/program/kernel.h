@@ -23,17 +23,17 @@
  * - All reductions of a kernel share its split of the lanes, count = outer * extent * inner, and reduce over the middle
  *   axis.
  *
- * Reductions form a fixed tree which depends on the split alone, never on threads or on how the work was cut at run
- * time: pieces of at most a block's lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces
+ * Reductions form a fixed tree which depends on the split alone, never on threads, on what a kernel computes beside them,
+ * or on how the work was cut at run time: pieces of at most QB_KERNEL_PIECE lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces
  * combined pairwise. */
 #ifndef QB_PROGRAM_KERNEL_H
 #define QB_PROGRAM_KERNEL_H
 
 #include "cpu/loops.h"
 
-/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only
- * reduces memory as it lies needs no registers: longer blocks leave less between them. */
-enum { QB_KERNEL_LANES = 256, QB_KERNEL_LANES_REDUCED = 4096 };
+/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only reduces
+ * memory as it lies needs no registers: its blocks are whole pieces, which leaves less between them. */
+enum { QB_KERNEL_LANES = 256, QB_KERNEL_PIECE = 4096 };
 
 typedef enum qb_load_kind {
     QB_LOAD_DIRECT,   /* contiguous: the register is the memory itself */
@@ -81,7 +81,7 @@ typedef struct qb_kernel_reduction {
 
     /* execution */
     int32_t stack; /* register-table entry of the memory where pieces are combined */
-    qb_reduce_kernel reduce;
+    const qb_reduce_kernel *reduce;
     qb_fold_loop fold;
     qb_lane_kernel combine;
 } qb_kernel_reduction;
@@ -119,7 +119,7 @@ typedef struct qb_kernel {
     /* execution: registers are entries of a table of addresses, `register_count` of them: bound ones first, then those
      * in scratch memory, then those of spread constants, then the reductions' stacks */
     qb_traversal traversal;
-    int32_t lanes; /* of a full block; of one that only copies any number */
+    int32_t lanes; /* of a full block: of a kernel that only copies, any number (emit.c) */
     int32_t panel; /* columns that are reduced together: of QB_TRAVERSE_WIDE a panel, else all of inner */
     int32_t register_count, bound_count, scratch_count;
     int32_t first_register; /* of this kernel in the program's table */

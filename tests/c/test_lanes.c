@@ -482,29 +482,39 @@ static element combine(qb_reduction reduction, qb_dtype dtype, element x, elemen
     return r;
 }
 
-enum { PARTIALS = 32, CHAIN = 16 * PARTIALS, LONGEST_REDUCED = 3 * CHAIN };
+enum { PARTIALS = 32, BLOCK = 8 * PARTIALS, LONGEST_REDUCED = 7 * BLOCK };
 
-/* The whole of PARTIALS lanes in chains; what is left over goes on where they end. */
-static element reference_reduce(qb_reduction reduction, qb_dtype dtype, const void *block, size_t n)
+/* By blocks, each in partial results, which are added up. */
+static element reference_reduce(qb_reduction reduction, qb_dtype dtype, const void *lanes, size_t n)
 {
-    element total[PARTIALS], chain[PARTIALS];
-    size_t whole = n - n % PARTIALS;
+    element total[PARTIALS], partial[PARTIALS];
     for (size_t j = 0; j < PARTIALS; j++)
         total[j] = start_of(reduction, dtype);
-    for (size_t first = 0; first < whole; first += CHAIN) {
+    for (size_t first = 0; first < n; first += BLOCK) {
         for (size_t j = 0; j < PARTIALS; j++)
-            chain[j] = start_of(reduction, dtype);
-        for (size_t i = first; i < whole && i < first + CHAIN; i++)
-            chain[i % PARTIALS] = combine(reduction, dtype, chain[i % PARTIALS], load(dtype, block, i));
+            partial[j] = start_of(reduction, dtype);
+        for (size_t i = first; i < n && i < first + BLOCK; i++)
+            partial[i % PARTIALS] = combine(reduction, dtype, partial[i % PARTIALS], load(dtype, lanes, i));
         for (size_t j = 0; j < PARTIALS; j++)
-            total[j] = combine(reduction, dtype, total[j], chain[j]);
+            total[j] = combine(reduction, dtype, total[j], partial[j]);
     }
-    for (size_t i = whole; i < n; i++)
-        total[i % PARTIALS] = combine(reduction, dtype, total[i % PARTIALS], load(dtype, block, i));
     for (size_t width = PARTIALS / 2; width > 0; width /= 2)
         for (size_t j = 0; j < width; j++)
             total[j] = combine(reduction, dtype, total[j], total[j + width]);
     return total[0];
+}
+
+/* The same bits in parts, whole blocks each but the last. */
+static element reduce_in_parts(const qb_reduce_kernel *kernel, qb_dtype dtype, const void *lanes, size_t n, size_t part)
+{
+    _Alignas(8) char totals[QB_TOTALS_BYTES];
+    element result = {0};
+    kernel->add(n < part ? n : part, totals, lanes, true);
+    for (size_t first = part; first < n; first += part)
+        kernel->add(n - first < part ? n - first : part, totals, (const char *)lanes + first * qb_dtype_size(dtype),
+                    false);
+    kernel->total(totals, &result);
+    return result;
 }
 
 static void test_reductions(void)
@@ -517,9 +527,9 @@ static void test_reductions(void)
             qb_dtype dtype = (qb_dtype)d;
             qb_reduce_kernel kernel = table->reduce[reduction][dtype];
             bool wanted = dtype != QB_BOOL || reduction == QB_REDUCE_max || reduction == QB_REDUCE_min;
-            EXPECT((kernel != NULL) == wanted, "reduction %d of %s is %s", r, dtype_name[dtype],
-                   kernel ? "there" : "missing");
-            for (size_t n = 0; kernel && n <= LONGEST_REDUCED; n += n < 70 ? 1 : 79) {
+            EXPECT((kernel.at_once != NULL) == wanted, "reduction %d of %s is %s", r, dtype_name[dtype],
+                   kernel.at_once ? "there" : "missing");
+            for (size_t n = 0; kernel.at_once && n <= LONGEST_REDUCED; n += n < 70 ? 1 : 79) {
                 fill(dtype, x, LONGEST_REDUCED, &state);
                 for (size_t i = 0; n % 3 && is_floating(dtype) && i < LONGEST_REDUCED;
                      i++) { /* without special values */
@@ -529,7 +539,10 @@ static void test_reductions(void)
                         ((float *)x)[i] = (float)random_unit(&state) - 0.3f;
                 }
                 element got = {0}, expected = reference_reduce(reduction, dtype, x, n);
-                kernel(n, &got, x);
+                kernel.at_once(n, &got, x);
+                element in_parts = reduce_in_parts(&kernel, dtype, x, n, n % 2 ? BLOCK : 3 * BLOCK);
+                EXPECT(same(dtype, &got, &in_parts), "reduction %d of %zu %s in parts: other bits", r, n,
+                       dtype_name[dtype]);
                 bool zeros = is_floating(dtype) && (dtype == QB_FLOAT64 ? got.f64 == 0 && expected.f64 == 0
                                                                         : got.f32 == 0 && expected.f32 == 0);
                 EXPECT(same(dtype, &got, &expected) || zeros, "reduction %d of %zu %s: %a or %#llx, not %a or %#llx", r,
@@ -553,8 +566,8 @@ static void test_norms_of(size_t n, double scale, uint64_t *state)
         sum += (long double)x[i] * (long double)x[i];
         sum_f32 += (long double)s[i] * (long double)s[i];
     }
-    table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
-    table->reduce[QB_REDUCE_norm][QB_FLOAT32](n, &norm_f32, s);
+    table->reduce[QB_REDUCE_norm][QB_FLOAT64].at_once(n, &norm, x);
+    table->reduce[QB_REDUCE_norm][QB_FLOAT32].at_once(n, &norm_f32, s);
     EXPECT(error_in_ulp_f64(norm, sqrtl(sum)) < 3, "norm of %zu about %a: %a, not %La", n, scale, norm, sqrtl(sum));
     EXPECT(error_in_ulp_f32(norm_f32, sqrtl(sum_f32)) < 1, "norm of %zu floats about %a: %a, not %La", n, scale,
            (double)norm_f32, sqrtl(sum_f32));
@@ -576,10 +589,10 @@ static void test_norms(void)
     for (size_t n = 3; n < 100; n += 48) {
         double x[100] = {0}, norm;
         x[1] = -INFINITY;
-        table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
+        table->reduce[QB_REDUCE_norm][QB_FLOAT64].at_once(n, &norm, x);
         EXPECT(isinf(norm) && norm > 0, "norm with an infinity: %a", norm);
         x[0] = NAN;
-        table->reduce[QB_REDUCE_norm][QB_FLOAT64](n, &norm, x);
+        table->reduce[QB_REDUCE_norm][QB_FLOAT64].at_once(n, &norm, x);
         EXPECT(isnan(norm), "norm with a NaN: %a", norm);
         table->norm[QB_FLOAT64](1, &norm, &x[0], &x[1], NULL);
         EXPECT(isnan(norm), "norm of a NaN and an infinity: %a", norm);

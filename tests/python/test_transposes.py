@@ -18,8 +18,9 @@ def test_transposes_of_any_shape(dtype):
             np.testing.assert_array_equal(np.asarray(turned), x.transpose(0, 2, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shape", [(2048, 2112), (2113, 2048), (2048, 2113), (5, 1000, 1000), (64, 70001)])
-def test_transposes_beyond_the_caches(shape):
-    x = np.arange(np.prod(shape), dtype="float64").reshape(shape)
+def test_transposes_beyond_the_caches(shape, dtype):
+    x = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
     order = tuple(reversed(range(len(shape))))
     np.testing.assert_array_equal(np.asarray(qb.jit(lambda x: qb.transpose(x, order))(qb.array(x))), x.transpose(order))
