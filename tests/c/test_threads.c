@@ -6,8 +6,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { CHUNKS = 1000, CALLERS = 6, ROUNDS = 200 };
+enum { CHUNKS = 1000, CALLERS = 6, ROUNDS = 200, SLOW_ROUNDS = 50 };
 
 typedef struct piece {
     _Atomic int done[CHUNKS];
@@ -43,6 +44,26 @@ static void *call(void *unused)
     return unused;
 }
 
+/* The caller's own chunks leave time for workers to join, whose chunks last longer than it looks for their end before it
+ * sleeps. */
+static void slow(void *data, int64_t chunk, int worker)
+{
+    const struct timespec time = {.tv_nsec = worker > 0 ? 2000000 : 200000};
+    (void)chunk;
+    (void)nanosleep(&time, NULL);
+    atomic_fetch_add((_Atomic int *)data, 1);
+}
+
+static void *call_slow(void *unused)
+{
+    for (int i = 0; i < SLOW_ROUNDS; i++) {
+        _Atomic int done = 0;
+        qb_parallel(4 + i % 5, slow, &done);
+        CHECK(atomic_load(&done) == 4 + i % 5);
+    }
+    return unused;
+}
+
 static void nested(void *data, int64_t chunk, int worker)
 {
     (void)chunk, (void)worker;
@@ -55,9 +76,10 @@ int main(void)
     (void)setenv("QUABLA_NUM_THREADS", "4", 1);
     CHECK(qb_thread_count() == 4);
     (void)call(NULL);
+    (void)call_slow(NULL);
     pthread_t callers[CALLERS];
     for (int i = 0; i < CALLERS; i++)
-        CHECK(pthread_create(&callers[i], NULL, call, NULL) == 0);
+        CHECK(pthread_create(&callers[i], NULL, i % 2 ? call : call_slow, NULL) == 0);
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_join(callers[i], NULL) == 0);
     _Atomic int outer = 0;
