@@ -72,7 +72,7 @@ enum { LINE = 64, ROWS_IN_CACHES = 32 };
         int64_t whole_rows = rows - rows % SIDE;                                                                       \
         int64_t whole_extent = extent - extent % SIDE;                                                                 \
         bool past = past_caches && (uintptr_t)target % LINE == 0 && extent % SIDE == 0;                                \
-        int64_t band = past && whole_rows > 0 ? whole_rows : ROWS_IN_CACHES;                                           \
+        int64_t band = past ? whole_rows : ROWS_IN_CACHES;                                                             \
         for (int64_t first = 0; first < whole_rows; first += band) {                                                   \
             int64_t limit = whole_rows - first < band ? whole_rows : first + band;                                     \
             for (int64_t i = 0; i < whole_extent; i += SIDE)                                                           \

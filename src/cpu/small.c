@@ -2,15 +2,8 @@
 #include "cpu/small.h"
 
 #include "cpu/math_base.h"
+#include "cpu/vectors.h"
 #include "ops/build.h"
-
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX2__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
-#endif
 
 #define sqrt_double sqrt
 #define sqrt_float  sqrtf

@@ -1,9 +1,9 @@
 /* The loops of small.h for one dtype: included with REAL, its type, WORD, an integer of its size, and OF(name), a
  * name with its suffix. A `lanes` holds the same element of LANES matrices. */
 
-typedef REAL OF(lanes) __attribute__((vector_size(VECTOR_BYTES)));
-typedef WORD OF(truth) __attribute__((vector_size(VECTOR_BYTES)));
-enum { OF(LANES) = VECTOR_BYTES / sizeof(REAL) };
+typedef REAL OF(lanes) __attribute__((vector_size(QB_VECTOR_BYTES)));
+typedef WORD OF(truth) __attribute__((vector_size(QB_VECTOR_BYTES)));
+enum { OF(LANES) = QB_VECTOR_BYTES / sizeof(REAL) };
 #define lanes OF(lanes)
 #define truth OF(truth) /* what a comparison gives: all bits set, or none */
 #define LANES OF(LANES)

@@ -80,7 +80,6 @@ typedef enum qb_sort_type {
 } qb_sort_type;
 
 typedef struct qb_sort_loops {
-    const char *instruction_set;
     qb_sort_type_loops of[QB_SORT_TYPES];
 } qb_sort_loops;
 

@@ -49,8 +49,6 @@ enum {
 #define FLOATING 0
 #include "cpu/sort_type.h"
 
-#define TEXT(x)          #x
-#define TEXT_EXPANDED(x) TEXT(x)
 #define LOOPS_OF(T)                                                                                                    \
     {                                                                                                                  \
         .is_ascending = is_ascending_##T, .plan = plan_##T, .count = count_##T, .deal = {deal_##T, deal_places_##T},   \
@@ -59,7 +57,6 @@ enum {
 
 extern const qb_sort_loops PASTE_EXPANDED(qb_sort_loops_, QB_ISA);
 const qb_sort_loops PASTE_EXPANDED(qb_sort_loops_, QB_ISA) = {
-    .instruction_set = TEXT_EXPANDED(QB_ISA),
     .of = {[QB_SORT_FLOAT64] = LOOPS_OF(double),
            [QB_SORT_FLOAT32] = LOOPS_OF(float),
            [QB_SORT_INT64] = LOOPS_OF(int64_t),
