@@ -57,7 +57,7 @@ typedef struct qb_product {
     int method;                               /* chosen by qb_product_prepare, like those that follow */
     int64_t chunk_count;                      /* pieces of work for threads, */
     int64_t chunk_batch, chunk_m, chunk_n;    /* each of so many examples of the batch, rows and columns */
-    int64_t depth, scratch_size;              /* see gemm.h; bytes, for each thread */
+    int64_t scratch_size;                     /* bytes, for each thread */
     qb_product_loop loop;
     qb_gemm gemm;
 } qb_product;

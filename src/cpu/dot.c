@@ -166,9 +166,7 @@ void qb_product_prepare(qb_product *d)
     d->loop = qb_loops()->product[d->dtype];
     d->gemm = qb_loops()->gemm[d->dtype];
     int64_t size = (int64_t)qb_dtype_size(d->dtype);
-    d->depth = qb_gemm_depth(&d->shape, size);
-    d->scratch_size =
-        d->method == METHOD_TILES ? qb_gemm_scratch(&d->shape, d->depth, size, qb_loops()->panel_bytes) : 0;
+    d->scratch_size = d->method == METHOD_TILES ? qb_gemm_scratch(&d->shape, size, qb_loops()->panel_bytes) : 0;
     choose_chunks(d);
     if (d->method == METHOD_GEMV || d->method == METHOD_NARROW)
         qb_blas_use_one_thread();
@@ -203,7 +201,7 @@ static void run_part(const qb_product *d, const part *p, const char *a, const ch
     case METHOD_LOOP: d->loop(&shape, a, b, c); break;
     case METHOD_GEMV: run_gemv(d, a, b, c); break;
     case METHOD_NARROW: run_gemm(d, (int)shape.m, (int)shape.n, a, b, c); break;
-    default: d->gemm(&shape, d->depth, a, b, addend, c, d->shape.n, scratch); break;
+    default: d->gemm(&shape, a, b, addend, c, d->shape.n, scratch); break;
     }
 }
 

@@ -2,7 +2,7 @@
  * Geijn, "Anatomy of high-performance matrix multiplication", ACM Trans. Math. Softw. 34, 2008).
  *
  * Like the lane kernels they are compiled once per instruction set (gemm.c, found through loops.h). An element's sum
- * runs over k in order, in blocks of `depth` terms that are added up one after the other, whichever rows and columns
+ * runs over k in order, in blocks of QB_GEMM_DEPTH terms that are added up one after the other, whichever rows and columns
  * are asked for together: results do not depend on how a product is cut into pieces. */
 #ifndef QB_CPU_GEMM_H
 #define QB_CPU_GEMM_H
@@ -13,9 +13,7 @@
 
 enum {
     QB_GEMM_ROWS = 6,               /* of a register tile */
-    QB_GEMM_DEPTH = 128,            /* rows of b's panel, which then lies in the first-level cache; */
-    QB_GEMM_GREAT_DEPTH = 256,      /* where c is not in the second-level cache, it should be passed over less often */
-    QB_GEMM_GREAT_BYTES = 1 << 20,  /* of such a c */
+    QB_GEMM_DEPTH = 128,            /* rows of b's panel, which then lies in the first-level cache */
     QB_GEMM_PACKED_BYTES = 1024,    /* of a row of b are packed at a time: whole lines of the cache, and few pages */
     QB_GEMM_HEIGHT = 516,           /* rows of a that are packed at a time, for the second-level cache */
     QB_GEMM_PANELS_DIRECT = 8,      /* so many times a is read as it lies; packing it pays for more */
@@ -23,12 +21,10 @@ enum {
     QB_GEMM_ROWS_DIRECT = 24        /* or where fewer rows of a meet it */
 };
 
-/* For the whole of a product; its parts are computed with the same. */
-static inline int64_t qb_gemm_depth(const qb_product_shape *shape, int64_t element_size)
+/* Terms of a block. */
+static inline int64_t qb_gemm_depth(const qb_product_shape *shape)
 {
-    bool great = (double)shape->m * (double)shape->n * (double)element_size > QB_GEMM_GREAT_BYTES;
-    int64_t most = great ? QB_GEMM_GREAT_DEPTH : QB_GEMM_DEPTH;
-    return shape->k < most ? shape->k : most;
+    return shape->k < QB_GEMM_DEPTH ? shape->k : QB_GEMM_DEPTH;
 }
 
 static inline bool qb_gemm_packs_left(const qb_product_shape *shape, int64_t element_size, int64_t panel_bytes)
@@ -44,12 +40,11 @@ static inline int64_t qb_gemm_group(int64_t n, int64_t element_size, int64_t pan
 }
 
 /* Bytes of scratch memory for a product of this shape or a part of it; to be aligned as frames are. */
-static inline int64_t qb_gemm_scratch(const qb_product_shape *shape, int64_t depth, int64_t element_size,
-                                      int64_t panel_bytes)
+static inline int64_t qb_gemm_scratch(const qb_product_shape *shape, int64_t element_size, int64_t panel_bytes)
 {
     int64_t height = shape->m < QB_GEMM_HEIGHT ? shape->m : QB_GEMM_HEIGHT;
     bool packs = qb_gemm_packs_left(shape, element_size, panel_bytes);
-    return depth *
+    return qb_gemm_depth(shape) *
            (qb_gemm_group(shape->n, element_size, panel_bytes) * panel_bytes + (packs ? height * element_size : 0));
 }
 
@@ -57,10 +52,10 @@ static inline int64_t qb_gemm_scratch(const qb_product_shape *shape, int64_t dep
 #define QB_GEMM_NAME_EXPANDED(type, isa) qb_gemm_##type##_##isa
 
 #ifdef QB_ISA /* what gemm.c has for loops.c */
-void QB_GEMM_NAME(double, QB_ISA)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b,
-                                  const void *start, void *c, int64_t c_m, void *scratch);
-void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b,
-                                 const void *start, void *c, int64_t c_m, void *scratch);
+void QB_GEMM_NAME(double, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start,
+                                  void *c, int64_t c_m, void *scratch);
+void QB_GEMM_NAME(float, QB_ISA)(const qb_product_shape *shape, const void *a, const void *b, const void *start,
+                                 void *c, int64_t c_m, void *scratch);
 
 /* The vectors of a tile's row: with QB_GEMM_ROWS rows of sums, and vectors of b, nearly all registers are used, and
  * enough sums run at once to hide the latency of a fused product. */

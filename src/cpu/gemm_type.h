@@ -304,10 +304,10 @@ static void NAME(run_block)(const NAME(block) * s)
     }
 }
 
-void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, int64_t depth, const void *a, const void *b, const void *start,
-                             void *c, int64_t c_m, void *scratch)
+void QB_GEMM_NAME(T, QB_ISA)(const qb_product_shape *d, const void *a, const void *b, const void *start, void *c,
+                             int64_t c_m, void *scratch)
 {
-    int64_t size = sizeof(T), panel_bytes = VECTOR_BYTES * TILE_VECTORS;
+    int64_t size = sizeof(T), depth = qb_gemm_depth(d), panel_bytes = VECTOR_BYTES * TILE_VECTORS;
     NAME(block) s = {.d = d, .c_m = c_m, .packed_b = scratch};
     s.packed_a = s.packed_b + depth * qb_gemm_group(d->n, size, panel_bytes) * panel_bytes / size;
     s.packs_a = qb_gemm_packs_left(d, size, panel_bytes);

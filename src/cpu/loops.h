@@ -24,10 +24,9 @@ typedef struct qb_product_shape {
 typedef void (*qb_product_loop)(const qb_product_shape *shape, const void *a, const void *b, void *c);
 
 /* The same for c[i * c_m + j] and any strides, by gemm.c: for m, n that are not tiny. It is added to `start`, which
- * is laid out as c and may be c (NULL: zeros). `depth`: qb_gemm_depth of the whole product; `scratch`:
- * qb_gemm_scratch bytes. */
-typedef void (*qb_gemm)(const qb_product_shape *shape, int64_t depth, const void *a, const void *b, const void *start,
-                        void *c, int64_t c_m, void *scratch);
+ * is laid out as c and may be c (NULL: zeros). `scratch`: qb_gemm_scratch bytes. */
+typedef void (*qb_gemm)(const qb_product_shape *shape, const void *a, const void *b, const void *start, void *c,
+                        int64_t c_m, void *scratch);
 
 /* A running sum is the number sum - cost. */
 typedef struct qb_running {

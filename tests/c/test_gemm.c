@@ -73,9 +73,9 @@ static matrix make(qb_dtype dtype, int64_t rows, int64_t columns, int64_t layout
     return m;
 }
 
-static void *scratch_for(const qb_loop_table *table, const qb_product_shape *shape, int64_t depth, int64_t size)
+static void *scratch_for(const qb_loop_table *table, const qb_product_shape *shape, int64_t size)
 {
-    void *scratch = qb_allocate_aligned((size_t)qb_gemm_scratch(shape, depth, size, table->panel_bytes));
+    void *scratch = qb_allocate_aligned((size_t)qb_gemm_scratch(shape, size, table->panel_bytes));
     CHECK(scratch != NULL);
     return scratch;
 }
@@ -104,17 +104,17 @@ static void check_values(qb_dtype dtype, const qb_product_shape *s, const matrix
 static void check_part(const qb_loop_table *table, qb_dtype dtype, const qb_product_shape *s, const matrix *a,
                        const matrix *b, const void *start, const void *c, int64_t c_m)
 {
-    int64_t size = (int64_t)qb_dtype_size(dtype), depth = qb_gemm_depth(s, size);
+    int64_t size = (int64_t)qb_dtype_size(dtype);
     int64_t row = random_below(s->m), column = random_below(s->n);
     qb_product_shape part = *s;
     part.m = 1 + random_below(s->m - row);
     part.n = 1 + random_below(s->n - column);
-    void *scratch = scratch_for(table, &part, depth, size);
+    void *scratch = scratch_for(table, &part, size);
     int64_t count = (s->m - 1) * c_m + s->n, first = row * c_m + column;
     char *own = malloc((size_t)(count * size));
     CHECK(own != NULL);
     memcpy(own, start, (size_t)(count * size));
-    table->gemm[dtype](&part, depth, (char *)a->data + row * s->a_m * size, (char *)b->data + column * s->b_n * size,
+    table->gemm[dtype](&part, (char *)a->data + row * s->a_m * size, (char *)b->data + column * s->b_n * size,
                        own + first * size, own + first * size, c_m, scratch);
     for (int64_t i = 0; i < s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
@@ -135,16 +135,15 @@ static void check_product(const qb_loop_table *table, qb_dtype dtype, int64_t m,
     matrix a = make(dtype, m, k, random_below(4)), b = make(dtype, k, n, random_below(4));
     matrix start = make(dtype, 1, count, 0), c = make(dtype, 1, count, 0), before = c;
     qb_product_shape s = {m, n, k, a.row_stride, a.column_stride, b.row_stride, b.column_stride};
-    int64_t depth = qb_gemm_depth(&s, size);
-    void *scratch = scratch_for(table, &s, depth, size);
+    void *scratch = scratch_for(table, &s, size);
     before.data = malloc((size_t)(count * size));
     CHECK(before.data != NULL);
     memcpy(before.data, c.data, (size_t)(count * size));
-    table->gemm[dtype](&s, depth, a.data, b.data, NULL, c.data, c_m, scratch);
+    table->gemm[dtype](&s, a.data, b.data, NULL, c.data, c_m, scratch);
     check_values(dtype, &s, &a, &b, NULL, c.data, c_m);
     for (int64_t i = 0; i < count; i++)
         CHECK(i % c_m < n || get(dtype, c.data, i) == get(dtype, before.data, i), "written between rows");
-    table->gemm[dtype](&s, depth, a.data, b.data, start.data, c.data, c_m, scratch);
+    table->gemm[dtype](&s, a.data, b.data, start.data, c.data, c_m, scratch);
     check_values(dtype, &s, &a, &b, start.data, c.data, c_m);
     for (int i = 0; i < 3; i++)
         check_part(table, dtype, &s, &a, &b, start.data, c.data, c_m);
