@@ -8,7 +8,7 @@ import numpy as np
 
 BLOCK_SECONDS = 5e-4  # far shorter than a time slice of a busy machine: most blocks run without a break
 WARM_SECONDS = 3e-4
-QUIET_SECONDS = 3e-2  # how long threads of the peer before may go on looking for work
+LONG_SECONDS = 3e-2  # a block that an interruption does not change much
 LARGE = 10_000  # results with more elements are compared by samples
 
 
@@ -52,24 +52,21 @@ class Call:
         count = 1
         while True:
             seconds = self.seconds(count) * count
-            if seconds < QUIET_SECONDS:
+            if seconds < LONG_SECONDS:
                 seconds = min(seconds, *(self.seconds(count) * count for _ in range(2)))
             if seconds > BLOCK_SECONDS / 4:
                 return max(1, round(count * BLOCK_SECONDS / seconds))
             count *= 4
 
-    def warm_up(self, seconds: float = QUIET_SECONDS, count: int = 1) -> None:
-        """Calls for some time, `count` at once.
-
-        They wake the processor, the caches and the threads, and wait until the threads of the peer before sleep.
-        """
+    def warm_up(self, count: int = 1) -> None:
+        """Calls for some time, `count` at once: they wake the processor, the caches and the threads."""
         passed = 0.0
-        while passed < seconds:
+        while passed < WARM_SECONDS:
             passed += self.seconds(count) * count
 
     def block(self, count: int) -> float:
-        """Seconds a call takes, over a block, after others that warm up: for long where calls may have threads."""
-        self.warm_up(WARM_SECONDS if count > 1 else QUIET_SECONDS, count // 4 + 1)
+        """Seconds a call takes, over a block, after others that warm up."""
+        self.warm_up(count // 4 + 1)
         return self.seconds(count)
 
 

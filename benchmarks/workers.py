@@ -2,12 +2,14 @@
 
 A server imports its peer once and forks a worker for each row: every row starts from the same state, has its own peak
 of memory, and pays no import. The workers of a row run one at a time, a block of calls each, for many rounds, so that
-other work on the machine disturbs all alike; a pause after each block lets the threads of the peer before go to sleep.
+other work on the machine disturbs all alike. After each block the next peer waits until all threads of the one before
+sleep: some go on looking for work for a tenth of a second.
 """
 
 import contextlib
 import ctypes
 import gc
+import glob
 import importlib.util
 import multiprocessing
 import os
@@ -21,6 +23,7 @@ from registry import Row, find
 from timing import Measured, Sample, digest, same
 
 PAUSE = 0.003
+MOST_PAUSES = 100
 ANSWER_SECONDS = 240.0
 
 
@@ -141,6 +144,15 @@ def serve(connection, peer_name: str) -> None:
 # --- in the process that runs the suite ---
 
 
+def is_running(pid: int) -> bool:
+    """Whether a thread of the process runs, or could."""
+    for stat in glob.glob(f"/proc/{pid}/task/*/stat"):
+        with contextlib.suppress(OSError), open(stat) as file:
+            if file.read().rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
+
+
 class Server:
     """The other end of serve()."""
 
@@ -174,6 +186,15 @@ class Server:
     def ask(self, request: str, *arguments):
         self.connection.send((request, *arguments))
         return self.expect("value")
+
+    def rest(self) -> None:
+        """Waits until no thread of the worker runs, twice in a row."""
+        quiet = 0
+        for _ in range(MOST_PAUSES):
+            time.sleep(PAUSE)
+            quiet = 0 if is_running(self.worker) else quiet + 1
+            if quiet == 2:
+                return
 
     def end(self) -> bool:
         """Ends the worker; False where the server is of no use any more."""
@@ -262,6 +283,7 @@ class Match:
             taken = samples[peer]
             if len(taken) < budget.first_rounds and sum(taken) < budget.first_seconds:
                 taken.append(server.ask("first"))
+                server.rest()
 
         for _ in range(budget.first_rounds):
             self.each(first)
@@ -278,7 +300,7 @@ class Match:
             start = time.perf_counter()
             samples[peer].append(server.ask("block", lengths[peer]))
             spent[peer] += time.perf_counter() - start
-            time.sleep(PAUSE)
+            server.rest()
 
         for _ in range(budget.rounds):
             self.each(block)
