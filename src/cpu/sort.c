@@ -1,40 +1,37 @@
-/* Sorting along an axis: threads, memory, and what is done where there is none. sort.h says how it works. */
+/* Sorting along an axis: threads, memory, and axes. sort.h says how it works. */
 #include "cpu/sort.h"
 
-#include "base/allocate.h"
 #include "base/threads.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    LONG_ROW = 1 << 14,   /* elements that are dealt out by all threads */
+    LONG_ROW = 1 << 14,   /* elements that are distributed by all threads */
     TASK = 1 << 12,       /* elements that are worth a thread's while */
     MOST_CHUNKS = 64,     /* of a long row */
     PER_BUCKET = 1 << 12, /* elements, or fewer where there are few, or more where there are many */
     LEAST_BUCKETS = 8,
-    STAY_IN_CACHE = 1 << 14, /* elements of a bucket that are dealt out within a thread's own room */
-    MOST_LARGE = 8,          /* buckets that have this part of a row, or more, are long rows themselves */
-    COLUMNS = 16,            /* of a strip: two cache lines of float64 */
-    TURNED = 16,             /* rows at a time */
-    LINE = 64,
-    FEW_BYTES = 4096
+    STAY_IN_CACHE = 1 << 14,  /* elements of a bucket that are distributed within a thread's own room */
+    LARGE_PART = 8,           /* buckets that have this part of a row, or more, are long rows themselves, */
+    MOST_OF_PART = INT32_MAX, /* as are those of more elements: see sort.h */
+    COLUMNS = 16,             /* of a strip: two cache lines of float64 */
+    TRANSPOSED = 16,          /* rows at a time */
+    LINE = 64
 };
-
-#define LONGEST_ROW ((int64_t)1 << 34) /* elements; its buckets have fewer than 2^31, as sort.h wants */
 
 /* What is sorted: elements of a type, to elements or to places. */
 typedef struct sorting {
     const qb_sort_type_loops *loops;
     size_t size; /* of an element */
-    uint64_t flip;
+    uint64_t bias;
     bool floating, places;
     int64_t n;
 } sorting;
 
 static const struct {
     qb_sort_type type;
-    uint64_t flip;
+    uint64_t bias;
 } sorted_as[QB_DTYPE_COUNT] = {[QB_FLOAT64] = {QB_SORT_FLOAT64, 0},
                                [QB_FLOAT32] = {QB_SORT_FLOAT32, 0},
                                [QB_INT64] = {QB_SORT_INT64, 0},
@@ -47,9 +44,14 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static qb_sort_run from(const sorting *s, qb_sort_run run, int64_t first)
+static int64_t larger(int64_t a, int64_t b)
 {
-    return (qb_sort_run){(char *)run.keys + (size_t)first * s->size, run.places ? run.places + first : NULL};
+    return a > b ? a : b;
+}
+
+static qb_sort_items from(const sorting *s, qb_sort_items items, int64_t first)
+{
+    return (qb_sort_items){(char *)items.keys + (size_t)first * s->size, items.places ? items.places + first : NULL};
 }
 
 /* Of all NaN there is one. */
@@ -65,12 +67,12 @@ static void fill_nan(const sorting *s, void *elements, int64_t n)
 }
 
 /* Already sorted: the copy, or 0, 1, ... */
-static void leave_as_is(const sorting *s, const void *elements, qb_sort_run sorted)
+static void leave_as_is(const sorting *s, const void *elements, qb_sort_items sorted)
 {
     if (s->places)
         for (int64_t i = 0; i < s->n; i++)
             sorted.places[i] = i;
-    else
+    else if (sorted.keys != elements)
         memcpy(sorted.keys, elements, (size_t)s->n * s->size);
 }
 
@@ -81,27 +83,43 @@ static size_t aligned(size_t size)
     return (size + LINE - 1) / LINE * LINE;
 }
 
-static size_t size_of_run(const sorting *s, int64_t n)
+static size_t size_of_keys(const sorting *s, int64_t n)
 {
-    return aligned((size_t)n * (s->size + (s->places ? sizeof(int64_t) : 0)));
+    return aligned((size_t)n * s->size);
 }
 
-static qb_sort_run run_in(const sorting *s, void *room, int64_t n)
+static size_t size_of_items(const sorting *s, int64_t n)
 {
-    int64_t *places = s->places ? room : NULL;
-    return (qb_sort_run){s->places ? (void *)(places + n) : room, places};
+    return size_of_keys(s, n) + (s->places ? aligned((size_t)n * sizeof(int64_t)) : 0);
 }
 
-/* `room`: two runs */
-static void sort_row(const sorting *s, const void *elements, qb_sort_run sorted, void *room)
+static qb_sort_items items_in(const sorting *s, void *room, int64_t n)
 {
-    if (s->loops->is_ascending(elements, s->n, s->flip)) {
+    return (qb_sort_items){room, s->places ? (int64_t *)(void *)((char *)room + size_of_keys(s, n)) : NULL};
+}
+
+/* Items that lie where `sorted` does; keys of places, which `sorted` does not have, in a room of their own. */
+static qb_sort_items items_over(const sorting *s, qb_sort_items sorted, void *keys)
+{
+    return (qb_sort_items){s->places ? keys : sorted.keys, sorted.places};
+}
+
+static size_t size_of_row(const sorting *s)
+{
+    return size_of_items(s, s->n) + (s->places ? size_of_keys(s, s->n) : 0);
+}
+
+/* `room`: size_of_row. The elements may be where `sorted.keys` are. */
+static void sort_row(const sorting *s, const void *elements, qb_sort_items sorted, void *room)
+{
+    if (s->loops->is_ascending(elements, s->n, s->bias)) {
         leave_as_is(s, elements, sorted);
         return;
     }
-    qb_sort_run x = run_in(s, room, s->n), other = run_in(s, (char *)room + size_of_run(s, s->n), s->n);
-    int64_t n = s->loops->take[s->places](elements, s->n, s->flip, x, sorted.places);
-    s->loops->part[s->places](x, other, x, sorted, n, s->flip);
+    qb_sort_items buffer = items_in(s, room, s->n);
+    qb_sort_items x = items_over(s, sorted, (char *)room + size_of_items(s, s->n));
+    int64_t n = s->loops->take[s->places](elements, s->n, s->bias, x, sorted.places);
+    s->loops->part[s->places](x, buffer, x, sorted, n, s->bias);
     if (!s->places && n < s->n)
         fill_nan(s, from(s, sorted, n).keys, s->n - n);
 }
@@ -112,19 +130,19 @@ typedef struct bucket {
     int64_t first, n;
 } bucket;
 
-/* In a round, n elements are dealt out to the part of run[to] that begins at `first`: in round 0 the whole row,
- * after that a large bucket of the round before, from run[1 - to]. */
+/* In a round, n elements are distributed to the part of items[to] that begins at `first`: in round 0 the whole row,
+ * after that a large bucket of the round before, from items[1 - to]. */
 typedef struct long_row {
     const sorting *s;
-    qb_sort_run sorted, run[2]; /* run[0] lies where `sorted` does, but for the keys of places */
-    uint16_t *bucket;           /* of each element */
-    char *room;                 /* a run of STAY_IN_CACHE for each thread */
-    const void *elements;       /* this and what follows: of the round */
+    qb_sort_items sorted, items[2]; /* items[0] are over `sorted` */
+    uint16_t *bucket;               /* of each element */
+    char *room;                     /* for STAY_IN_CACHE items of each thread */
+    const void *elements;           /* this and what follows: of the round */
     const int64_t *places;
-    uint64_t flip;
+    uint64_t bias;
     int64_t first, n, chunk;
     int to;
-    qb_sort_deal deal;
+    qb_sort_classifier classifier;
     int64_t count[MOST_CHUNKS][QB_SORT_BUCKETS + 1];
     bucket buckets[QB_SORT_BUCKETS + 1];
     int64_t large; /* a bucket of more elements */
@@ -145,18 +163,18 @@ static void count_chunk(void *data, int64_t chunk, int worker)
     long_row *l = data;
     (void)worker;
     memset(l->count[chunk], 0, sizeof l->count[chunk]);
-    l->s->loops->count(&l->deal, elements_from(l, chunk * l->chunk), within_chunk(l, chunk), l->flip,
+    l->s->loops->count(&l->classifier, elements_from(l, chunk * l->chunk), within_chunk(l, chunk), l->bias,
                        l->bucket + chunk * l->chunk, l->count[chunk]);
 }
 
-static void deal_chunk(void *data, int64_t chunk, int worker)
+static void distribute_chunk(void *data, int64_t chunk, int worker)
 {
     long_row *l = data;
     int64_t first = chunk * l->chunk;
     (void)worker;
-    l->s->loops->deal[l->s->places](l->bucket + first, elements_from(l, first), l->places ? l->places + first : NULL,
-                                    first, within_chunk(l, chunk), l->flip, l->count[chunk],
-                                    from(l->s, l->run[l->to], l->first));
+    l->s->loops->distribute[l->s->places](l->bucket + first, elements_from(l, first),
+                                          l->places ? l->places + first : NULL, first, within_chunk(l, chunk), l->bias,
+                                          l->count[chunk], from(l->s, l->items[l->to], l->first));
 }
 
 static void sort_bucket(void *data, int64_t number, int worker)
@@ -166,20 +184,21 @@ static void sort_bucket(void *data, int64_t number, int worker)
     bucket b = l->buckets[number];
     if (b.n == 0 || b.n > l->large)
         return;
-    qb_sort_run x = from(s, l->run[l->to], b.first), back = from(s, l->run[1 - l->to], b.first);
-    qb_sort_run sorted = from(s, l->sorted, b.first);
-    bool stays = b.n <= STAY_IN_CACHE;
-    qb_sort_run other =
-        stays ? run_in(s, l->room + (size_t)worker * size_of_run(s, STAY_IN_CACHE), STAY_IN_CACHE) : back;
-    s->loops->part[s->places](x, other, stays ? back : x, sorted, b.n, s->flip);
+    qb_sort_items x = from(s, l->items[l->to], b.first), back = from(s, l->items[1 - l->to], b.first);
+    qb_sort_items sorted = from(s, l->sorted, b.first);
+    char *room = l->room + (size_t)worker * size_of_items(s, STAY_IN_CACHE);
+    if (b.n <= STAY_IN_CACHE)
+        s->loops->part[s->places](x, items_in(s, room, STAY_IN_CACHE), back, sorted, b.n, s->bias);
+    else
+        s->loops->part[s->places](x, back, x, sorted, b.n, s->bias);
 }
 
-/* Deals out, and stores where the buckets are; that of NaN is sorted. */
-static void deal_out(long_row *l)
+/* Also stores where the buckets are; that of NaN is sorted. */
+static void distribute(long_row *l)
 {
     const sorting *s = l->s;
-    int64_t buckets = l->deal.buckets + 1, chunks, at = 0;
-    l->chunk = l->n / MOST_CHUNKS + 1 < TASK ? TASK : l->n / MOST_CHUNKS + 1;
+    int64_t buckets = l->classifier.buckets + 1, chunks, at = 0;
+    l->chunk = larger(l->n / MOST_CHUNKS + 1, TASK);
     chunks = (l->n - 1) / l->chunk + 1;
     qb_parallel(chunks, count_chunk, l);
     for (int64_t b = 0; b < buckets; b++) {
@@ -191,116 +210,155 @@ static void deal_out(long_row *l)
         }
         l->buckets[b].n = l->first + at - l->buckets[b].first;
     }
-    qb_parallel(chunks, deal_chunk, l);
+    qb_parallel(chunks, distribute_chunk, l);
     bucket *nan = &l->buckets[buckets - 1];
     if (s->places && nan->n > 0)
-        memmove(l->sorted.places + nan->first, l->run[l->to].places + nan->first, (size_t)nan->n * sizeof(int64_t));
+        memmove(l->sorted.places + nan->first, l->items[l->to].places + nan->first, (size_t)nan->n * sizeof(int64_t));
     else if (s->floating)
         fill_nan(s, from(s, l->sorted, nan->first).keys, nan->n);
     nan->n = 0;
 }
 
-/* Buckets that are still long rows are dealt out again. */
+/* Buckets that are still long rows are distributed again. */
 static void sort_long(long_row *l, int64_t first, int64_t n, int to, int round)
 {
     const sorting *s = l->s;
-    bucket large[MOST_LARGE];
+    bucket large[QB_SORT_BUCKETS];
     int count = 0;
-    qb_sort_run x = from(s, l->run[1 - to], first);
+    qb_sort_items x = from(s, l->items[1 - to], first);
     if (round > 0) {
         l->elements = x.keys;
         l->places = x.places;
-        l->flip = 0;
+        l->bias = 0;
     }
     l->first = first;
     l->n = n;
     l->to = to;
-    l->large = n / MOST_LARGE < LONG_ROW ? LONG_ROW : n / MOST_LARGE;
-    int64_t buckets = n / PER_BUCKET < LEAST_BUCKETS ? LEAST_BUCKETS : n / PER_BUCKET;
-    l->deal.buckets = (int)smaller(buckets, QB_SORT_BUCKETS);
-    if (!s->loops->plan(&l->deal, l->elements, n, l->flip, round)) {
-        s->loops->part[s->places](x, x, x, from(s, l->sorted, first), n, s->flip);
+    l->large = smaller(larger(n / LARGE_PART, LONG_ROW), MOST_OF_PART);
+    l->classifier.buckets = (int)smaller(larger(n / PER_BUCKET, LEAST_BUCKETS), QB_SORT_BUCKETS);
+    if (!s->loops->plan(&l->classifier, l->elements, n, l->bias, round)) {
+        s->loops->part[s->places](x, x, x, from(s, l->sorted, first), n, s->bias);
         return;
     }
-    deal_out(l);
-    qb_parallel(l->deal.buckets, sort_bucket, l);
-    for (int b = 0; b < l->deal.buckets; b++)
+    distribute(l);
+    qb_parallel(l->classifier.buckets, sort_bucket, l);
+    for (int b = 0; b < l->classifier.buckets; b++)
         if (l->buckets[b].n > l->large)
             large[count++] = l->buckets[b];
     for (int i = 0; i < count; i++)
         sort_long(l, large[i].first, large[i].n, 1 - to, round + 1);
 }
 
-/* What long rows need besides the result: a long_row, a run, with places another one's keys, and a room for each
- * thread. */
+/* A long_row, items, with places another one's keys, a room for each thread, and buckets. */
 static size_t size_of_long_row(const sorting *s)
 {
-    return aligned(sizeof(long_row)) + size_of_run(s, s->n) + (s->places ? aligned((size_t)s->n * s->size) : 0) +
-           (size_t)qb_thread_count() * size_of_run(s, STAY_IN_CACHE) + (size_t)s->n * sizeof(uint16_t);
+    return aligned(sizeof(long_row)) + size_of_row(s) + (size_t)qb_thread_count() * size_of_items(s, STAY_IN_CACHE) +
+           aligned((size_t)s->n * sizeof(uint16_t));
 }
 
-static void sort_long_row(const sorting *s, const void *elements, qb_sort_run sorted, void *memory)
+/* `room`: size_of_long_row. The elements may be where `sorted.keys` are. */
+static void sort_long_row(const sorting *s, const void *elements, qb_sort_items sorted, void *room)
 {
-    if (s->loops->is_ascending(elements, s->n, s->flip)) {
+    if (s->loops->is_ascending(elements, s->n, s->bias)) {
         leave_as_is(s, elements, sorted);
         return;
     }
-    long_row *l = memory;
-    char *rest = (char *)memory + aligned(sizeof *l);
+    long_row *l = room;
+    char *row = (char *)room + aligned(sizeof *l);
     l->s = s;
-    l->run[1] = run_in(s, rest, s->n);
-    rest += size_of_run(s, s->n);
-    l->run[0] = sorted;
-    if (s->places) {
-        l->run[0].keys = rest;
-        rest += aligned((size_t)s->n * s->size);
-    }
-    l->room = rest;
-    rest += (size_t)qb_thread_count() * size_of_run(s, STAY_IN_CACHE);
-    l->bucket = (uint16_t *)(void *)rest;
+    l->items[1] = items_in(s, row, s->n);
+    l->items[0] = items_over(s, sorted, row + size_of_items(s, s->n));
+    l->room = row + size_of_row(s);
+    l->bucket = (uint16_t *)(void *)(l->room + (size_t)qb_thread_count() * size_of_items(s, STAY_IN_CACHE));
     l->sorted = sorted;
     l->elements = elements;
     l->places = NULL;
-    l->flip = s->flip;
+    l->bias = s->bias;
     sort_long(l, 0, s->n, 1, 0);
 }
 
 /* ---- All rows */
 
-typedef struct rows {
+typedef struct job {
     sorting s;
-    int64_t outer, inner, per_task; /* rows, or columns of a strip, that are one task */
+    int64_t outer, inner;
+    int64_t per_task; /* rows, or columns of a strip, that are one task */
+    int64_t tasks, rooms;
+    size_t result_size; /* of an element */
     const char *elements;
     char *result;
-    size_t result_size; /* of an element */
-    char *memory;
-    size_t memory_size; /* of a thread's */
-} rows;
+    char *workspace; /* a room for each task, or thread if there are fewer */
+} job;
 
-static qb_sort_run sorted_at(const rows *r, char *result)
+static bool is_long(const job *j)
 {
-    qb_sort_run run = {.keys = r->s.places ? NULL : result, .places = r->s.places ? (void *)result : NULL};
-    return run;
+    return j->s.n >= LONG_ROW;
+}
+
+/* The columns of a strip as rows, of elements and, behind these, of places; elements are sorted where they are. */
+static size_t size_of_strip(const job *j)
+{
+    return j->inner == 1 ? 0 : size_of_items(&j->s, j->per_task * j->s.n);
+}
+
+static size_t size_of_room(const job *j)
+{
+    return size_of_strip(j) + (is_long(j) ? size_of_long_row(&j->s) : size_of_row(&j->s));
+}
+
+/* Long rows are one task after the other, each of all threads. */
+static job job_of(const qb_sort_rows *rows)
+{
+    job j = {.s = {.loops = &qb_sort_loops_in_use()->of[sorted_as[rows->dtype].type],
+                   .size = qb_dtype_size(rows->dtype),
+                   .bias = sorted_as[rows->dtype].bias,
+                   .floating = qb_dtype_is_floating(rows->dtype),
+                   .places = rows->places,
+                   .n = rows->n},
+             .outer = rows->outer,
+             .inner = rows->inner,
+             .result_size = rows->places ? sizeof(int64_t) : qb_dtype_size(rows->dtype)};
+    if (is_long(&j))
+        j.per_task = 1;
+    else
+        j.per_task = j.inner == 1 ? larger(TASK / j.s.n, 1) : smaller(j.inner, COLUMNS);
+    j.tasks = j.inner == 1 ? (j.outer - 1) / j.per_task + 1 : j.outer * ((j.inner - 1) / j.per_task + 1);
+    j.rooms = is_long(&j) ? 1 : smaller(j.tasks, qb_thread_count());
+    return j;
+}
+
+static char *room_of(const job *j, int64_t task, int worker)
+{
+    return j->workspace + (size_t)(j->tasks == j->rooms ? task : worker) * size_of_room(j);
+}
+
+static void sort_row_of(const job *j, const char *elements, char *result, char *room)
+{
+    qb_sort_items sorted = {.keys = j->s.places ? NULL : result, .places = j->s.places ? (void *)result : NULL};
+    if (is_long(j))
+        sort_long_row(&j->s, elements, sorted, room);
+    else
+        sort_row(&j->s, elements, sorted, room);
 }
 
 static void sort_rows(void *data, int64_t task, int worker)
 {
-    rows *r = data;
-    int64_t first = task * r->per_task, end = smaller(first + r->per_task, r->outer);
+    const job *j = data;
+    int64_t first = task * j->per_task, end = smaller(first + j->per_task, j->outer);
     for (int64_t row = first; row < end; row++)
-        sort_row(&r->s, r->elements + (size_t)(row * r->s.n) * r->s.size,
-                 sorted_at(r, r->result + (size_t)(row * r->s.n) * r->result_size),
-                 r->memory + (size_t)worker * r->memory_size);
+        sort_row_of(j, j->elements + (size_t)(row * j->s.n) * j->s.size,
+                    j->result + (size_t)(row * j->s.n) * j->result_size, room_of(j, task, worker));
 }
 
 /* Columns of a matrix with `inner` of them become rows of n elements, or (back) rows become columns: some rows of
  * the matrix at a time, while the next are on their way from memory, since no processor foresees where they are. */
-#define TURN(T)                                                                                                        \
-    static void turn_##T(const rows *r, T *matrix, T *side_by_side, int64_t columns, bool back)                        \
+#define TRANSPOSE(T)                                                                                                   \
+    static void transpose_##T(const job *j, T *matrix, T *side_by_side, int64_t columns, bool back)                    \
     {                                                                                                                  \
-        const int64_t n = r->s.n, inner = r->inner;                                                                    \
-        for (int64_t first = 0; first < n; first += TURNED) {                                                          \
-            const int64_t end = first + TURNED < n ? first + TURNED : n, ahead = end + TURNED < n ? end + TURNED : n;  \
+        const int64_t n = j->s.n, inner = j->inner;                                                                    \
+        for (int64_t first = 0; first < n; first += TRANSPOSED) {                                                      \
+            const int64_t end = first + TRANSPOSED < n ? first + TRANSPOSED : n,                                       \
+                          ahead = end + TRANSPOSED < n ? end + TRANSPOSED : n;                                         \
             for (int64_t i = end; i < ahead; i++)                                                                      \
                 for (int64_t c = 0; c < columns; c += LINE / (int64_t)sizeof(T))                                       \
                     __builtin_prefetch(&matrix[i * inner + c], 1);                                                     \
@@ -313,78 +371,30 @@ static void sort_rows(void *data, int64_t task, int worker)
                         side_by_side[c * n + i] = matrix[i * inner + c];                                               \
         }                                                                                                              \
     }
-TURN(uint32_t)
-TURN(uint64_t)
+TRANSPOSE(uint32_t)
+TRANSPOSE(uint64_t)
 
-static void turn(const rows *r, size_t size, const void *matrix, void *side_by_side, int64_t columns, bool back)
+static void transpose(const job *j, size_t size, const void *matrix, void *side_by_side, int64_t columns, bool back)
 {
     if (size == sizeof(uint64_t))
-        turn_uint64_t(r, (uint64_t *)matrix, side_by_side, columns, back);
+        transpose_uint64_t(j, (uint64_t *)matrix, side_by_side, columns, back);
     else
-        turn_uint32_t(r, (uint32_t *)matrix, side_by_side, columns, back);
+        transpose_uint32_t(j, (uint32_t *)matrix, side_by_side, columns, back);
 }
 
-/* Columns are sorted as rows, side by side in a thread's memory. */
+/* Columns are sorted as rows, side by side in the room. */
 static void sort_strip(void *data, int64_t task, int worker)
 {
-    rows *r = data;
-    int64_t n = r->s.n, strips = (r->inner - 1) / r->per_task + 1, first = task % strips * r->per_task;
-    int64_t columns = smaller(r->inner - first, r->per_task);
-    size_t at = (size_t)(task / strips * n * r->inner + first);
-    char *in = r->memory + (size_t)worker * r->memory_size, *out = in + aligned((size_t)(r->per_task * n) * r->s.size);
-    char *room = out + aligned((size_t)(r->per_task * n) * r->result_size);
-    turn(r, r->s.size, r->elements + at * r->s.size, in, columns, false);
+    const job *j = data;
+    int64_t n = j->s.n, strips = (j->inner - 1) / j->per_task + 1, first = task % strips * j->per_task;
+    int64_t columns = smaller(j->inner - first, j->per_task);
+    size_t at = (size_t)(task / strips * n * j->inner + first);
+    char *in = room_of(j, task, worker), *out = j->s.places ? in + size_of_keys(&j->s, j->per_task * n) : in;
+    char *room = in + size_of_strip(j);
+    transpose(j, j->s.size, j->elements + at * j->s.size, in, columns, false);
     for (int64_t c = 0; c < columns; c++)
-        sort_row(&r->s, in + (size_t)(c * n) * r->s.size, sorted_at(r, out + (size_t)(c * n) * r->result_size), room);
-    turn(r, r->result_size, r->result + at * r->result_size, out, columns, true);
-}
-
-/* False: memory is short. */
-static bool sort_short_rows(rows *r)
-{
-    int64_t n = r->s.n, tasks;
-    r->memory_size = 2 * size_of_run(&r->s, n);
-    if (r->inner == 1) {
-        r->per_task = n < TASK ? TASK / n : 1;
-        tasks = (r->outer - 1) / r->per_task + 1;
-    } else {
-        r->per_task = smaller(r->inner, COLUMNS);
-        tasks = r->outer * ((r->inner - 1) / r->per_task + 1);
-        r->memory_size +=
-            aligned((size_t)(r->per_task * n) * r->s.size) + aligned((size_t)(r->per_task * n) * r->result_size);
-    }
-    _Alignas(LINE) char few[FEW_BYTES]; /* so that small calls need no memory */
-    bool fits = tasks == 1 && r->memory_size <= sizeof few;
-    r->memory = fits ? few : qb_allocate_aligned(r->memory_size * (size_t)(tasks > 1 ? qb_thread_count() : 1));
-    if (!r->memory)
-        return false;
-    qb_parallel(tasks, r->inner == 1 ? sort_rows : sort_strip, r);
-    if (!fits)
-        qb_free_aligned(r->memory);
-    return true;
-}
-
-static bool sort_long_rows(rows *r)
-{
-    const sorting *s = &r->s;
-    const size_t size = aligned(size_of_long_row(s)), column = aligned((size_t)s->n * s->size);
-    const bool turns = r->inner > 1;
-    char *memory = qb_allocate_aligned(size + (turns ? column + (size_t)s->n * r->result_size : 0));
-    if (!memory)
-        return false;
-    char *in = memory + size, *out = in + column;
-    for (int64_t row = 0; row < r->outer * r->inner; row++) {
-        size_t at = (size_t)(row / r->inner * s->n * r->inner + row % r->inner);
-        const char *elements = r->elements + at * s->size;
-        char *result = r->result + at * r->result_size;
-        if (turns)
-            turn(r, s->size, elements, in, 1, false);
-        sort_long_row(s, turns ? in : elements, sorted_at(r, turns ? out : result), memory);
-        if (turns)
-            turn(r, r->result_size, result, out, 1, true);
-    }
-    qb_free_aligned(memory);
-    return true;
+        sort_row_of(j, in + (size_t)(c * n) * j->s.size, out + (size_t)(c * n) * j->result_size, room);
+    transpose(j, j->result_size, j->result + at * j->result_size, out, columns, true);
 }
 
 /* ---- bool: by counting */
@@ -422,49 +432,43 @@ static void sort_truths(void *data, int64_t task, int worker)
     }
 }
 
+static void sort_bools(const qb_sort_rows *rows, const void *elements, void *result)
+{
+    truths t = {.outer = rows->outer,
+                .n = rows->n,
+                .inner = rows->inner,
+                .elements = elements,
+                .sorted = rows->places ? NULL : result,
+                .places = rows->places ? result : NULL};
+    t.per_task = larger(TASK / (smaller(t.inner, COLUMNS) * t.n), 1);
+    qb_parallel((t.outer * ((t.inner - 1) / COLUMNS + 1) - 1) / t.per_task + 1, sort_truths, &t);
+}
+
 /* ---- All types */
 
-static bool sort_rows_of(qb_dtype dtype, int64_t outer, int64_t n, int64_t inner, const void *elements, void *result,
-                         bool places)
+int64_t qb_sort_workspace(const qb_sort_rows *rows)
 {
-    rows r = {.s = {.loops = &qb_sort_loops_in_use()->of[sorted_as[dtype].type],
-                    .size = qb_dtype_size(dtype),
-                    .flip = sorted_as[dtype].flip,
-                    .floating = qb_dtype_is_floating(dtype),
-                    .places = places,
-                    .n = n},
-              .outer = outer,
-              .inner = inner,
-              .elements = elements,
-              .result = result,
-              .result_size = places ? sizeof(int64_t) : qb_dtype_size(dtype)};
-    return n < LONG_ROW ? sort_short_rows(&r) : n < LONGEST_ROW && sort_long_rows(&r);
+    if (rows->dtype == QB_BOOL || rows->outer * rows->n * rows->inner == 0)
+        return 0;
+    job j = job_of(rows);
+    return j.rooms * (int64_t)size_of_room(&j);
 }
 
-static void sort_bools(int64_t outer, int64_t n, int64_t inner, const void *elements, void *sorted, int64_t *places)
+void qb_sort_run(const qb_sort_rows *rows, const void *elements, void *result, void *workspace)
 {
-    truths t = {.outer = outer, .n = n, .inner = inner, .elements = elements, .sorted = sorted, .places = places};
-    int64_t columns = smaller(inner, COLUMNS);
-    t.per_task = columns * n < TASK ? TASK / (columns * n) : 1;
-    qb_parallel((outer * ((inner - 1) / COLUMNS + 1) - 1) / t.per_task + 1, sort_truths, &t);
-}
-
-void qb_sort_elements(qb_dtype dtype, int64_t outer, int64_t n, int64_t inner, const void *elements, void *result)
-{
-    if (outer * n * inner == 0)
+    if (rows->outer * rows->n * rows->inner == 0)
         return;
-    if (dtype == QB_BOOL)
-        sort_bools(outer, n, inner, elements, result, NULL);
-    else if (!sort_rows_of(dtype, outer, n, inner, elements, result, false))
-        qb_sort_elements_in_place(dtype, outer, n, inner, elements, result);
-}
-
-void qb_sort_places(qb_dtype dtype, int64_t outer, int64_t n, int64_t inner, const void *elements, int64_t *result)
-{
-    if (outer * n * inner == 0)
+    if (rows->dtype == QB_BOOL) {
+        sort_bools(rows, elements, result);
         return;
-    if (dtype == QB_BOOL)
-        sort_bools(outer, n, inner, elements, NULL, result);
-    else if (!sort_rows_of(dtype, outer, n, inner, elements, result, true))
-        qb_sort_places_in_place(dtype, outer, n, inner, elements, result);
+    }
+    job j = job_of(rows);
+    qb_chunk_work work = j.inner == 1 ? sort_rows : sort_strip;
+    j.elements = elements;
+    j.result = result;
+    j.workspace = workspace;
+    if (!is_long(&j))
+        qb_parallel(j.tasks, work, &j);
+    for (int64_t task = 0; is_long(&j) && task < j.tasks; task++)
+        work(&j, task, 0);
 }

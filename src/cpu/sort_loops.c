@@ -19,8 +19,8 @@ enum {
     MOST_DIGITS = 1 << 11, /* of a part */
     PER_DIGIT = 3,         /* elements, or more */
     TOGETHER = 16,         /* elements of neighbouring digits that are sorted together: the best number of few */
-    PER_SAMPLE = 64,       /* elements of a long row for each of its sample, or more */
-    MERGED_UP_TO = 1 << 12 /* elements: a larger part that is badly spread is dealt out by keys */
+    PER_SAMPLE = 64,       /* elements of a long row for each one of its sample, or more */
+    MERGED_UP_TO = 1 << 12 /* elements: a larger part that is badly spread is distributed by keys */
 };
 
 #define T        double
@@ -51,8 +51,9 @@ enum {
 
 #define LOOPS_OF(T)                                                                                                    \
     {                                                                                                                  \
-        .is_ascending = is_ascending_##T, .plan = plan_##T, .count = count_##T, .deal = {deal_##T, deal_places_##T},   \
-        .take = {take_##T, take_places_##T}, .part = {part_##T, part_places_##T},                                      \
+        .is_ascending = is_ascending_##T, .plan = plan_##T, .count = count_##T,                                        \
+        .distribute = {distribute_##T, distribute_places_##T}, .take = {take_##T, take_places_##T},                    \
+        .part = {part_##T, part_places_##T},                                                                           \
     }
 
 extern const qb_sort_loops PASTE_EXPANDED(qb_sort_loops_, QB_ISA);

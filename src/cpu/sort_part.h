@@ -1,16 +1,16 @@
 /* Sorting a part of a row, within a thread: included by sort_type.h without PLACES and with them. */
 
-typedef struct RUN {
+typedef struct ITEMS {
     T *keys;
     int64_t *places;
-} RUN;
+} ITEMS;
 
-QB_ALWAYS_INLINE RUN PART(from)(RUN run, int64_t first)
+QB_ALWAYS_INLINE ITEMS PART(from)(ITEMS items, int64_t first)
 {
-    return (RUN){run.keys + first, PLACES ? run.places + first : NULL};
+    return (ITEMS){items.keys + first, PLACES ? items.places + first : NULL};
 }
 
-QB_ALWAYS_INLINE void PART(move)(RUN to, int64_t at, RUN from, int64_t i)
+QB_ALWAYS_INLINE void PART(move)(ITEMS to, int64_t at, ITEMS from, int64_t i)
 {
     to.keys[at] = from.keys[i];
 #if PLACES
@@ -19,20 +19,20 @@ QB_ALWAYS_INLINE void PART(move)(RUN to, int64_t at, RUN from, int64_t i)
 }
 
 /* What has been sorted leaves: places, or elements as they are outside. */
-QB_ALWAYS_INLINE void PART(leave)(RUN sorted, int64_t at, RUN from, int64_t i, uint64_t flip)
+QB_ALWAYS_INLINE void PART(leave)(ITEMS sorted, int64_t at, ITEMS from, int64_t i, uint64_t bias)
 {
 #if PLACES
-    (void)flip;
+    (void)bias;
     sorted.places[at] = from.places[i];
 #else
-    sorted.keys[at] = NAME(flipped)(from.keys[i], flip);
+    sorted.keys[at] = NAME(biased)(from.keys[i], bias);
 #endif
 }
 
-static void PART(leave_all)(RUN sorted, RUN from, int64_t n, uint64_t flip)
+static void PART(leave_all)(ITEMS sorted, ITEMS from, int64_t n, uint64_t bias)
 {
     for (int64_t i = 0; i < n; i++)
-        PART(leave)(sorted, i, from, i, flip);
+        PART(leave)(sorted, i, from, i, bias);
 }
 
 /* ---- Few elements: the place of each is the number of smaller ones, and of equal ones before it */
@@ -43,13 +43,13 @@ static void PART(leave_all)(RUN sorted, RUN from, int64_t n, uint64_t flip)
             NAME(count_smaller)(x.keys, n, keys, smaller, (vectors) <= MOST_VECTORS ? (vectors) : 1);                  \
         break;
 
-static void PART(sort_few)(RUN x, RUN sorted, int n, bool leaves, uint64_t flip)
+static void PART(sort_few)(ITEMS x, ITEMS sorted, int n, bool leaves, uint64_t bias)
 {
     T keys[FEW];
     WORD smaller[FEW];
     uint8_t equal[FEW] = {0};
     int64_t places[PLACES ? FEW : 1];
-    RUN copy = {keys, places}; /* `sorted` may be x */
+    ITEMS copy = {keys, places}; /* `sorted` may be x */
     switch ((n + LANES - 1) / LANES) {
     case 0:
         return;
@@ -78,7 +78,7 @@ static void PART(sort_few)(RUN x, RUN sorted, int n, bool leaves, uint64_t flip)
     for (int i = 0; i < n; i++) {
         int at = (int)smaller[i] + equal[smaller[i]]++;
         if (leaves)
-            PART(leave)(sorted, at, copy, i, flip);
+            PART(leave)(sorted, at, copy, i, bias);
         else
             PART(move)(sorted, at, copy, i);
     }
@@ -86,7 +86,7 @@ static void PART(sort_few)(RUN x, RUN sorted, int n, bool leaves, uint64_t flip)
 
 /* ---- By merging: for what digits do not spread */
 
-static void PART(merge)(RUN a, int64_t n, RUN b, int64_t m, RUN to)
+static void PART(merge)(ITEMS a, int64_t n, ITEMS b, int64_t m, ITEMS to)
 {
     int64_t i = 0, k = 0, at = 0;
     while (i < n && k < m) { /* without a branch that half of the guesses miss */
@@ -107,29 +107,29 @@ static void PART(merge)(RUN a, int64_t n, RUN b, int64_t m, RUN to)
         PART(move)(to, at++, b, k);
 }
 
-static void PART(merge_sort)(RUN x, RUN other, RUN another, RUN sorted, int64_t n, uint64_t flip)
+static void PART(merge_sort)(ITEMS x, ITEMS buffer, ITEMS next_buffer, ITEMS sorted, int64_t n, uint64_t bias)
 {
     for (int64_t first = 0; first < n; first += FEW)
         PART(sort_few)
-    (PART(from)(x, first), PART(from)(other, first), n - first < FEW ? (int)(n - first) : FEW, false, flip);
+    (PART(from)(x, first), PART(from)(buffer, first), n - first < FEW ? (int)(n - first) : FEW, false, bias);
     for (int64_t width = FEW; width < n; width *= 2) {
         for (int64_t first = 0; first < n; first += 2 * width) {
             int64_t here = n - first < width ? n - first : width, behind = n - first - here;
             PART(merge)
-            (PART(from)(other, first), here, PART(from)(other, first + here), behind < width ? behind : width,
-             PART(from)(another, first));
+            (PART(from)(buffer, first), here, PART(from)(buffer, first + here), behind < width ? behind : width,
+             PART(from)(next_buffer, first));
         }
-        RUN merged = another;
-        another = other;
-        other = merged;
+        ITEMS merged = next_buffer;
+        next_buffer = buffer;
+        buffer = merged;
     }
-    PART(leave_all)(sorted, other, n, flip);
+    PART(leave_all)(sorted, buffer, n, bias);
 }
 
 /* ---- By digits */
 
-/* Deals the elements out to `to` by their digits; count becomes where those of each digit end. */
-static void PART(deal_out)(const qb_sort_rule *rule, RUN x, RUN to, int64_t n, uint32_t *count)
+/* Moves the elements to `to` by their digits; count becomes where those of each digit end. */
+static void PART(distribute_part)(const qb_sort_rule *rule, ITEMS x, ITEMS to, int64_t n, uint32_t *count)
 {
     uint32_t at[BLOCK], next = 0;
     for (int32_t d = 0; d <= rule->last; d++) {
@@ -147,19 +147,19 @@ static void PART(deal_out)(const qb_sort_rule *rule, RUN x, RUN to, int64_t n, u
     }
 }
 
-static void PART(sort)(RUN x, RUN other, RUN another, RUN sorted, int64_t n, uint64_t flip)
+static void PART(sort)(ITEMS x, ITEMS buffer, ITEMS next_buffer, ITEMS sorted, int64_t n, uint64_t bias)
 {
     T lowest, highest;
     qb_sort_rule rule = {0};
     uint32_t end[MOST_DIGITS], largest = UINT32_MAX, first = 0;
     int32_t digits = 4;
     if (n <= FEW) {
-        PART(sort_few)(x, sorted, (int)n, true, flip);
+        PART(sort_few)(x, sorted, (int)n, true, bias);
         return;
     }
     NAME(find_extremes)(x.keys, n, &lowest, &highest);
     if (!(lowest < highest)) {
-        PART(leave_all)(sorted, x, n, flip);
+        PART(leave_all)(sorted, x, n, bias);
         return;
     }
     while (digits < MOST_DIGITS && digits * PER_DIGIT < n)
@@ -171,32 +171,26 @@ static void PART(sort)(RUN x, RUN other, RUN another, RUN sorted, int64_t n, uin
         largest = NAME(count_digits)(&rule, x.keys, n, end);
     }
     if (largest > n / 2 && n <= MERGED_UP_TO) {
-        PART(merge_sort)(x, other, another, sorted, n, flip);
+        PART(merge_sort)(x, buffer, next_buffer, sorted, n, bias);
         return;
     }
-    PART(deal_out)(&rule, x, other, n, end);
+    PART(distribute_part)(&rule, x, buffer, n, end);
     for (int32_t d = 0; d <= rule.last; first = end[d], d++) {
         while (d < rule.last && end[d + 1] - first <= TOGETHER) /* neighbours together */
             d++;
         uint32_t here = end[d] - first;
         if (here <= FEW)
-            PART(sort_few)(PART(from)(other, first), PART(from)(sorted, first), (int)here, true, flip);
+            PART(sort_few)(PART(from)(buffer, first), PART(from)(sorted, first), (int)here, true, bias);
         else
             PART(sort)
-        (PART(from)(other, first), PART(from)(another, first), PART(from)(other, first), PART(from)(sorted, first),
-         here, flip);
+        (PART(from)(buffer, first), PART(from)(next_buffer, first), PART(from)(buffer, first),
+         PART(from)(sorted, first), here, bias);
     }
 }
 
-static void PART(part)(qb_sort_run x, qb_sort_run other, qb_sort_run another, qb_sort_run sorted, int64_t n,
-                       uint64_t flip)
-{
-    PART(sort)
-    ((RUN){x.keys, x.places}, (RUN){other.keys, other.places}, (RUN){another.keys, another.places},
-     (RUN){sorted.keys, sorted.places}, n, flip);
-}
+/* ---- The functions of qb_sort_type_loops that differ with places */
 
-static int64_t PART(take)(const void *elements, int64_t n, uint64_t flip, qb_sort_run to, int64_t *order)
+static int64_t PART(take)(const void *elements, int64_t n, uint64_t bias, qb_sort_items to, int64_t *order)
 {
     const T *x = elements;
     T *keys = to.keys;
@@ -206,30 +200,54 @@ static int64_t PART(take)(const void *elements, int64_t n, uint64_t flip, qb_sor
         nans |= NAME(is_nan)(x[i]);
     if (!nans) {
         for (int64_t i = 0; i < n; i++)
-            keys[i] = NAME(flipped)(x[i], flip);
-#if PLACES
-        for (int64_t i = 0; i < n; i++)
+            keys[i] = NAME(biased)(x[i], bias);
+        for (int64_t i = 0; PLACES && i < n; i++)
             to.places[i] = i;
-#endif
-        (void)order;
         return n;
     }
     for (int64_t i = 0; i < n; i++) {
         keys[count] = x[i];
-#if PLACES
-        to.places[count] = i;
-#endif
+        if (PLACES)
+            to.places[count] = i;
         count += !NAME(is_nan)(x[i]);
     }
-#if PLACES
-    for (int64_t i = 0, next = count; i < n; i++)
+    for (int64_t i = 0, next = count; PLACES && i < n; i++)
         if (NAME(is_nan)(x[i]))
             order[next++] = i;
-#endif
     return count;
 }
 
+static void PART(distribute)(const uint16_t *bucket, const void *elements, const int64_t *places, int64_t place,
+                             int64_t n, uint64_t bias, int64_t *next, qb_sort_items to)
+{
+    const T *x = elements;
+    T *keys = to.keys;
+    int64_t at[BLOCK];
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        int here = n - first < BLOCK ? (int)(n - first) : BLOCK;
+        for (int i = 0; i < here; i++) {
+            at[i] = next[bucket[first + i]]++;
+            __builtin_prefetch(keys + at[i], 1);
+            if (PLACES)
+                __builtin_prefetch(to.places + at[i], 1);
+        }
+        for (int i = 0; i < here; i++) {
+            keys[at[i]] = NAME(biased)(x[first + i], bias);
+            if (PLACES)
+                to.places[at[i]] = places ? places[first + i] : place + first + i;
+        }
+    }
+}
+
+static void PART(part)(qb_sort_items x, qb_sort_items buffer, qb_sort_items next_buffer, qb_sort_items sorted,
+                       int64_t n, uint64_t bias)
+{
+    PART(sort)
+    ((ITEMS){x.keys, x.places}, (ITEMS){buffer.keys, buffer.places}, (ITEMS){next_buffer.keys, next_buffer.places},
+     (ITEMS){sorted.keys, sorted.places}, n, bias);
+}
+
 #undef CASE
-#undef RUN
+#undef ITEMS
 #undef PART
 #undef PLACES

@@ -17,13 +17,13 @@ typedef WORD WORDS __attribute__((vector_size(QB_VECTOR_BYTES)));
 typedef T UNALIGNED __attribute__((vector_size(QB_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 typedef WORD NAME(unaligned_words) __attribute__((vector_size(QB_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 
-QB_ALWAYS_INLINE T NAME(flipped)(T x, uint64_t flip)
+QB_ALWAYS_INLINE T NAME(biased)(T x, uint64_t bias)
 {
 #if FLOATING
-    (void)flip;
+    (void)bias;
     return x;
 #else
-    return (T)((UWORD)x ^ (UWORD)flip);
+    return (T)((UWORD)x ^ (UWORD)bias);
 #endif
 }
 
@@ -174,25 +174,25 @@ static uint32_t NAME(count_digits)(const qb_sort_rule *rule, const T *x, int64_t
     return largest;
 }
 
-#define RUN        NAME(run)
+#define ITEMS      NAME(items)
 #define PART(name) NAME(name)
 #define PLACES     0
 #include "cpu/sort_part.h"
-#define RUN        NAME(run_places)
+#define ITEMS      NAME(items_places)
 #define PART(name) NAME(name##_places)
 #define PLACES     1
 #include "cpu/sort_part.h"
 
 /* ---- Long rows */
 
-static bool NAME(is_ascending)(const void *elements, int64_t n, uint64_t flip)
+static bool NAME(is_ascending)(const void *elements, int64_t n, uint64_t bias)
 {
     const T *x = elements;
     for (int64_t first = 0; first < n - 1; first += BLOCK) {
         int here = n - 1 - first < BLOCK ? (int)(n - 1 - first) : BLOCK;
         WORD out_of_order = 0;
         for (int i = 0; i < here; i++)
-            out_of_order |= !(NAME(flipped)(x[first + i], flip) <= NAME(flipped)(x[first + i + 1], flip));
+            out_of_order |= !(NAME(biased)(x[first + i], bias) <= NAME(biased)(x[first + i + 1], bias));
         if (out_of_order)
             return false;
     }
@@ -200,32 +200,32 @@ static bool NAME(is_ascending)(const void *elements, int64_t n, uint64_t flip)
 }
 
 /* Buckets of about as many elements of the sorted sample; the most elements in a cell. */
-static int32_t NAME(cut)(qb_sort_deal *deal, const T *sorted, int32_t m)
+static int32_t NAME(cut)(qb_sort_classifier *classifier, const T *sorted, int32_t m)
 {
     int32_t heaviest = 0, cell = 0, next;
-    NAME(digits)(&deal->rule, sorted, m, deal->digit);
+    NAME(digits)(&classifier->rule, sorted, m, classifier->digit);
     for (int32_t first = 0; first < m; first = next) {
-        int32_t here = (int32_t)deal->digit[first];
+        int32_t here = (int32_t)classifier->digit[first];
         for (; cell <= here; cell++)
-            deal->bucket[cell] = (uint16_t)(first * deal->buckets / m);
-        for (next = first + 1; next < m && (int32_t)deal->digit[next] == here;)
+            classifier->bucket[cell] = (uint16_t)(first * classifier->buckets / m);
+        for (next = first + 1; next < m && (int32_t)classifier->digit[next] == here;)
             next++;
         heaviest = next - first > heaviest ? next - first : heaviest;
     }
     for (; cell < QB_SORT_CELLS; cell++)
-        deal->bucket[cell] = (uint16_t)(deal->buckets - 1);
+        classifier->bucket[cell] = (uint16_t)(classifier->buckets - 1);
     return heaviest;
 }
 
 /* Elements spread over the row, by a fixed choice that no regular pattern meets. */
-static int32_t NAME(take_sample)(const T *x, int64_t n, uint64_t flip, T *sample)
+static int32_t NAME(take_sample)(const T *x, int64_t n, uint64_t bias, T *sample)
 {
     int64_t wanted = n / PER_SAMPLE < QB_SORT_SAMPLE ? n / PER_SAMPLE : QB_SORT_SAMPLE, step = n / wanted;
     uint64_t state = 1;
     int32_t m = 0;
     for (int64_t i = 0; i < wanted; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        sample[m] = NAME(flipped)(x[i * step + (int64_t)((state >> 33) % (uint64_t)step)], flip);
+        sample[m] = NAME(biased)(x[i * step + (int64_t)((state >> 33) % (uint64_t)step)], bias);
         m += !NAME(is_nan)(sample[m]);
     }
     return m;
@@ -234,57 +234,58 @@ static int32_t NAME(take_sample)(const T *x, int64_t n, uint64_t flip, T *sample
 /* In the first round by a sample alone, from which its extremes are left out, since they may be far out; in the
  * second by the true extremes, too; then by keys alone, without a sample, so that the range of a bucket surely
  * shrinks. */
-static bool NAME(plan)(qb_sort_deal *deal, const void *elements, int64_t n, uint64_t flip, int round)
+static bool NAME(plan)(qb_sort_classifier *classifier, const void *elements, int64_t n, uint64_t bias, int round)
 {
-    T *sample = (T *)(void *)deal->sample, *sorted = sample + 2 * QB_SORT_SAMPLE, lowest = 0, highest = 0;
+    T *sample = (T *)(void *)classifier->sample, *sorted = sample + 2 * QB_SORT_SAMPLE, lowest = 0, highest = 0;
     int32_t m;
-    qb_sort_run of_sample = {.keys = sample}, room = {.keys = sample + QB_SORT_SAMPLE};
+    qb_sort_items of_sample = {.keys = sample}, room = {.keys = sample + QB_SORT_SAMPLE};
     WORD low, high;
-    deal->bucket[QB_SORT_CELLS] = (uint16_t)deal->buckets;
+    classifier->bucket[QB_SORT_CELLS] = (uint16_t)classifier->buckets;
     if (round > 0) {
         NAME(find_extremes)(elements, n, &lowest, &highest);
         if (!(lowest < highest))
             return false;
     }
     if (round > 1) {
-        NAME(rule_by_key)(&deal->rule, NAME(key)(lowest), NAME(key)(highest), deal->buckets);
-        for (int32_t cell = 0; cell < deal->buckets; cell++)
-            deal->bucket[cell] = (uint16_t)cell;
+        NAME(rule_by_key)(&classifier->rule, NAME(key)(lowest), NAME(key)(highest), classifier->buckets);
+        for (int32_t cell = 0; cell < classifier->buckets; cell++)
+            classifier->bucket[cell] = (uint16_t)cell;
         return true;
     }
-    m = NAME(take_sample)(elements, n, flip, sample);
-    NAME(part)(of_sample, room, of_sample, (qb_sort_run){.keys = sorted}, m, 0);
+    m = NAME(take_sample)(elements, n, bias, sample);
+    NAME(part)(of_sample, room, of_sample, (qb_sort_items){.keys = sorted}, m, 0);
     if (round == 0 && m > 0) {
         lowest = sorted[m / 128];
         highest = sorted[m - 1 - m / 128];
     }
-    if (NAME(rule_by_value)(&deal->rule, lowest, highest, QB_SORT_CELLS) && NAME(cut)(deal, sorted, m) <= m / 32)
+    if (NAME(rule_by_value)(&classifier->rule, lowest, highest, QB_SORT_CELLS) &&
+        NAME(cut)(classifier, sorted, m) <= m / 32)
         return true;
     low = NAME(key)(lowest);
     high = NAME(key)(highest);
     low -= low > WORD_MIN; /* what is beyond has a digit of its own, if one is one */
     high += high < WORD_MAX;
-    NAME(rule_by_key)(&deal->rule, low, high, QB_SORT_CELLS);
-    (void)NAME(cut)(deal, sorted, m);
+    NAME(rule_by_key)(&classifier->rule, low, high, QB_SORT_CELLS);
+    (void)NAME(cut)(classifier, sorted, m);
     return true;
 }
 
 /* The buckets of n elements, and how many there are in each. */
-static void NAME(count)(const qb_sort_deal *deal, const void *elements, int64_t n, uint64_t flip, uint16_t *bucket,
-                        int64_t *count)
+static void NAME(count)(const qb_sort_classifier *classifier, const void *elements, int64_t n, uint64_t bias,
+                        uint16_t *bucket, int64_t *count)
 {
-    const uint16_t *restrict bucket_of = deal->bucket;
-    T flipped[BLOCK];
+    const uint16_t *restrict bucket_of = classifier->bucket;
+    T biased[BLOCK];
     uint32_t digit[BLOCK];
     for (int64_t first = 0; first < n; first += BLOCK, bucket += BLOCK) {
         int here = n - first < BLOCK ? (int)(n - first) : BLOCK;
         const T *x = (const T *)elements + first;
-        if (flip != 0) {
+        if (bias != 0) {
             for (int i = 0; i < here; i++)
-                flipped[i] = NAME(flipped)(x[i], flip);
-            x = flipped;
+                biased[i] = NAME(biased)(x[i], bias);
+            x = biased;
         }
-        NAME(digits)(&deal->rule, x, here, digit);
+        NAME(digits)(&classifier->rule, x, here, digit);
 #if FLOATING
         for (int i = 0; i < here; i++)
             digit[i] = x[i] != x[i] ? QB_SORT_CELLS : digit[i];
@@ -296,32 +297,6 @@ static void NAME(count)(const qb_sort_deal *deal, const void *elements, int64_t 
     }
 }
 
-#define DEAL(name, FETCH_PLACE, MOVE_PLACE)                                                                            \
-    static void NAME(name)(const uint16_t *bucket, const void *elements, const int64_t *places, int64_t place,         \
-                           int64_t n, uint64_t flip, int64_t *next, qb_sort_run to)                                    \
-    {                                                                                                                  \
-        const T *x = elements;                                                                                         \
-        T *keys = to.keys;                                                                                             \
-        int64_t at[BLOCK];                                                                                             \
-        (void)places, (void)place;                                                                                     \
-        for (int64_t first = 0; first < n; first += BLOCK) {                                                           \
-            int here = n - first < BLOCK ? (int)(n - first) : BLOCK;                                                   \
-            for (int i = 0; i < here; i++) {                                                                           \
-                at[i] = next[bucket[first + i]]++;                                                                     \
-                __builtin_prefetch(keys + at[i], 1);                                                                   \
-                FETCH_PLACE;                                                                                           \
-            }                                                                                                          \
-            for (int i = 0; i < here; i++) {                                                                           \
-                keys[at[i]] = NAME(flipped)(x[first + i], flip);                                                       \
-                MOVE_PLACE;                                                                                            \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-DEAL(deal, (void)0, (void)0)
-DEAL(deal_places, __builtin_prefetch(to.places + at[i], 1),
-     to.places[at[i]] = places ? places[first + i] : place + first + i)
-
-#undef DEAL
 #undef SMALLER_LANES
 #undef LARGER_LANES
 #undef NAME

@@ -103,8 +103,12 @@ struct qb_op {
      * An op that holds graphs counts those (qb_graph_flops) as often as they run. */
     double (*flops)(const qb_graph *graph, const qb_node *node);
 
+    /* Bytes that `cpu` works in, which programs plan like a buffer: no part of the graph, since their number may
+     * depend on that of the threads. NULL: none. */
+    int64_t (*workspace)(const qb_graph *graph, const qb_node *node);
+
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major
-     * operands and results. */
+     * operands and results, behind which is the workspace, aligned to 8 bytes at least. */
     void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                 const void *const *operand, const qb_type *result_type, void *const *result);
 };

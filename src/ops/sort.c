@@ -36,23 +36,30 @@ static void argsort_batch(qb_rule *r)
 }
 
 /* The extents before the axis, along it, and behind it. */
-static void split_shape(const qb_type *type, int axis, int64_t *outer, int64_t *n, int64_t *inner)
+static qb_sort_rows rows_of(const qb_type *a, const qb_attribute *axis, bool places)
 {
-    *outer = *inner = 1;
-    *n = type->shape[axis];
-    for (int i = 0; i < type->rank; i++) {
-        *outer *= i < axis ? type->shape[i] : 1;
-        *inner *= i > axis ? type->shape[i] : 1;
+    qb_sort_rows rows = {.dtype = a->dtype, .places = places, .outer = 1, .n = a->shape[axis->integer], .inner = 1};
+    for (int i = 0; i < a->rank; i++) {
+        rows.outer *= i < axis->integer ? a->shape[i] : 1;
+        rows.inner *= i > axis->integer ? a->shape[i] : 1;
     }
+    return rows;
+}
+
+static int64_t sort_workspace(const qb_graph *graph, const qb_node *node)
+{
+    qb_type a;
+    qb_value_type(graph, qb_operand(graph, node, 0), &a);
+    const qb_sort_rows rows = rows_of(&a, node->attributes, node->op == &qb_op_argsort);
+    return qb_sort_workspace(&rows);
 }
 
 static void argsort_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                         const void *const *operand, const qb_type *result_type, void *const *result)
 {
-    (void)operand_count;
-    int64_t outer, n, inner;
-    split_shape(result_type, (int)attribute[0].integer, &outer, &n, &inner);
-    qb_sort_places(operand_type->dtype, outer, n, inner, operand[0], result[0]);
+    (void)operand_count, (void)result_type;
+    const qb_sort_rows rows = rows_of(operand_type, attribute, true);
+    qb_sort_run(&rows, operand[0], result[0], result[1]);
 }
 
 const qb_op qb_op_argsort = {.name = "argsort",
@@ -66,6 +73,7 @@ const qb_op qb_op_argsort = {.name = "argsort",
                              .flops = sort_flops,
                              .infer = argsort_infer,
                              .batch = argsort_batch,
+                             .workspace = sort_workspace,
                              .cpu = argsort_cpu};
 
 qb_value qb_argsort(qb_graph *graph, qb_value a, int axis)
@@ -107,10 +115,9 @@ static void sort_jvp(qb_rule *r)
 static void sort_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                      const void *const *operand, const qb_type *result_type, void *const *result)
 {
-    (void)operand_count, (void)operand_type;
-    int64_t outer, n, inner;
-    split_shape(result_type, (int)attribute[0].integer, &outer, &n, &inner);
-    qb_sort_elements(result_type->dtype, outer, n, inner, operand[0], result[0]);
+    (void)operand_count, (void)result_type;
+    const qb_sort_rows rows = rows_of(operand_type, attribute, false);
+    qb_sort_run(&rows, operand[0], result[0], result[1]);
 }
 
 const qb_op qb_op_sort = {.name = "sort",
@@ -124,6 +131,7 @@ const qb_op qb_op_sort = {.name = "sort",
                           .infer = sort_infer,
                           .jvp = sort_jvp,
                           .batch = sort_batch,
+                          .workspace = sort_workspace,
                           .cpu = sort_cpu};
 
 qb_value qb_sort(qb_graph *graph, qb_value a, int axis)

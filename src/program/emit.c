@@ -568,7 +568,8 @@ static qb_status emit_dot(emitter *e, int32_t v, const qb_product **out)
     return QB_OK;
 }
 
-/* Slots of the operands of value `v`, with the offsets (in bytes) at which they begin; and of its `results` results. */
+/* Slots of the operands of value `v`, with the offsets (in bytes) at which they begin; and of its `results` results,
+ * of which a workspace is one. */
 static qb_status address_call(emitter *e, int32_t v, int results, int32_t *slots, int64_t *offsets)
 {
     qb_plan *plan = e->plan;
@@ -594,14 +595,14 @@ static qb_status emit_call(emitter *e, const qb_unit *unit, const qb_call_step *
     qb_plan *plan = e->plan;
     int32_t v = plan->members[unit->first];
     const qb_node *node = plan->values[v].node;
-    int count = node->operand_count, results = node->result_count;
+    int count = node->operand_count, results = node->result_count, addressed = results + (node->op->workspace != NULL);
     qb_call_step *call = qb_arena_allocate(plan->memory, sizeof *call);
-    int32_t *slots = qb_arena_allocate(plan->memory, (size_t)(count + results) * sizeof *slots);
+    int32_t *slots = qb_arena_allocate(plan->memory, (size_t)(count + addressed) * sizeof *slots);
     int64_t *offsets = qb_arena_allocate(plan->memory, (size_t)count * sizeof *offsets);
     qb_type *types = qb_arena_allocate(plan->memory, (size_t)(count + results) * sizeof *types);
     if (!call || !slots || !offsets || !types)
         return qb_fail_memory();
-    QB_TRY(address_call(e, v, results, slots, offsets));
+    QB_TRY(address_call(e, v, addressed, slots, offsets));
     for (int i = 0; i < count; i++)
         qb_value_type(plan->graph, qb_operand(plan->graph, node, i), &types[i]);
     for (int i = 0; i < results; i++)

@@ -519,6 +519,17 @@ static qb_status read_results(qb_plan *plan, qb_role role, const qb_node *node, 
     return QB_OK;
 }
 
+/* Memory that a call works in is one more result, which nobody reads. */
+static qb_status add_workspace(qb_plan *plan, const qb_node *node, int64_t size)
+{
+    qb_plan_value *workspace = add_value(plan, QB_ROLE_RESULT, QB_BOOL, size, 0);
+    if (!workspace)
+        return qb_fail_memory();
+    workspace->node = node;
+    workspace->stored = workspace->anchored = true;
+    return QB_OK;
+}
+
 static qb_status read_call(qb_plan *plan, const qb_node *node)
 {
     if (!node->op->cpu)
@@ -529,10 +540,10 @@ static qb_status read_call(qb_plan *plan, const qb_node *node)
     if (node->operand_count > FEW && !(operands = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *operands)))
         return qb_fail_memory();
     QB_TRY(read_operands(plan, node, operands));
-    return read_results(plan, QB_ROLE_CALL, node, operands);
+    QB_TRY(read_results(plan, QB_ROLE_CALL, node, operands));
+    return node->op->workspace ? add_workspace(plan, node, node->op->workspace(plan->graph, node)) : QB_OK;
 }
 
-/* A region's memory is one more result, which nobody reads. */
 static qb_status read_region(qb_plan *plan, const qb_node *node)
 {
     int32_t *operands = qb_plan_scratch(plan, (size_t)node->operand_count + 1, sizeof *operands);
@@ -548,12 +559,7 @@ static qb_status read_region(qb_plan *plan, const qb_node *node)
     QB_TRY(status);
     QB_TRY(read_results(plan, QB_ROLE_REGION, node, operands));
     plan->values[plan->value_count - node->result_count].region = region;
-    qb_plan_value *workspace = add_value(plan, QB_ROLE_RESULT, QB_BOOL, region->workspace_size, 0);
-    if (!workspace)
-        return qb_fail_memory();
-    workspace->node = node;
-    workspace->stored = workspace->anchored = true;
-    return QB_OK;
+    return add_workspace(plan, node, region->workspace_size);
 }
 
 static qb_status read_node(qb_plan *plan, const qb_node *node)

@@ -26,8 +26,8 @@ typedef enum qb_role {
     QB_ROLE_REDUCE,
     QB_ROLE_DOT,    /* two factors, and what they are added to, if anything */
     QB_ROLE_CALL,   /* an op with a kernel of its own */
-    QB_ROLE_REGION, /* a call that runs programs; its last further result is its workspace */
-    QB_ROLE_RESULT  /* a further result of the call or region before it */
+    QB_ROLE_REGION, /* a call that runs programs */
+    QB_ROLE_RESULT  /* a further result of the call or region before it, or what this works in */
 } qb_role;
 
 typedef struct qb_plan_value {
@@ -68,7 +68,7 @@ typedef struct qb_call_step {
     const qb_op *op;
     const qb_attribute *attributes;
     int32_t operand_count, result_count;
-    const int32_t *slot;           /* the operands', then the results' */
+    const int32_t *slot;           /* the operands', the results', the workspace's if the op has one */
     const int64_t *operand_offset; /* bytes */
     const qb_type *types;          /* operands, then results */
 } qb_call_step;

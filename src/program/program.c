@@ -369,7 +369,7 @@ static void run_call(const qb_call_step *call, const qb_frame *frame)
     void **results = frame->addresses + call->operand_count;
     for (int i = 0; i < call->operand_count; i++)
         operands[i] = frame->slots[call->slot[i]] + call->operand_offset[i];
-    for (int i = 0; i < call->result_count; i++)
+    for (int i = 0; i < call->result_count + (call->op->workspace != NULL); i++)
         results[i] = frame->slots[call->slot[call->operand_count + i]];
     call->op->cpu(call->attributes, call->operand_count, call->types, operands, call->types + call->operand_count,
                   results);

@@ -175,7 +175,8 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
 {
     qb_type types[64], results[8];
     const void *data[64];
-    void *made[8];
+    void *made[9];
+    size_t workspace = node->op->workspace ? (size_t)node->op->workspace(graph, node) : 0;
     assert(node->result_count <= 8);
     for (int i = 0; i < node->operand_count; i++) {
         qb_value_type(graph, qb_operand(graph, node, i), &types[i]);
@@ -185,7 +186,10 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
         qb_value_type(graph, node->result + i, &results[i]);
         made[i] = out[i].data;
     }
+    made[node->result_count] = malloc(workspace + 1);
+    assert(made[node->result_count]);
     node->op->cpu(node->attributes, node->operand_count, types, data, results, made);
+    free(made[node->result_count]);
 }
 
 static void reference_run(const qb_graph *graph, qb_tensor *const *inputs, qb_tensor **outputs);

@@ -744,6 +744,35 @@ static void check_memory(void)
     qb_graph_release(graph);
 }
 
+/* A run of a used frame allocates the outputs, whatever its operations work in: along either axis, rows of either
+ * length. */
+static void check_running_allocates_outputs(void)
+{
+    const int64_t shape[] = {3, 20000};
+    qb_tensor *x = random_tensor(QB_FLOAT64, 2, shape), *outputs[4];
+    qb_graph *graph;
+    qb_program *program;
+    qb_value in;
+    OK(qb_graph_create(&graph));
+    OK(qb_graph_input(graph, NULL, QB_FLOAT64, 2, shape, &in));
+    for (int axis = 0; axis < 2; axis++) {
+        OK(qb_graph_output(graph, qb_sort(graph, in, axis)));
+        OK(qb_graph_output(graph, qb_argsort(graph, in, axis)));
+    }
+    OK(qb_compile(context, graph, "cpu", &program));
+    for (int round = 0; round < 2; round++) {
+        qb_allocate_fail_at(round == 0 ? 0 : 4 + 1);
+        OK(qb_run(program, &x, outputs));
+        CHECK(!qb_allocate_has_failed(), "more than the outputs");
+        for (int i = 0; i < 4; i++)
+            qb_tensor_release(outputs[i]);
+    }
+    qb_allocate_fail_at(0);
+    qb_program_release(program);
+    qb_graph_release(graph);
+    qb_tensor_release(x);
+}
+
 /* ---- Eager calls */
 
 static qb_tensor *scalar(double x)
@@ -871,6 +900,7 @@ int main(void)
     check_blame();
     check_threads();
     check_memory();
+    check_running_allocates_outputs();
     check_eager();
     check_accuracy(QB_FLOAT32, 10000000, 1, 1e-6);
     check_accuracy(QB_FLOAT32, 100000, 3, 1e-6);

@@ -148,6 +148,8 @@ static void test_exact_patterns(void)
     expect(g, qb_recurrence(g, x, QB_NONE, 0, true, false), "xxxx,.xxx,..xx,...x,");
     expect(g, qb_reduce_sum(g, qb_reshape(g, x, 2, (const int64_t[]){2, 2}), 1, &first), "x.x.,.x.x,");
     expect(g, qb_sort(g, x, 0), "xxxx,xxxx,xxxx,xxxx,");
+    const qb_value order = qb_argsort(g, weight, 0);
+    expect(g, qb_gather(g, x, 1, &order, &first, 0, QB_BOUNDS_CLAMP), "x...,..x.,.x..,...x,");
     expect(g, qb_concat(g, 2, (qb_value[]){part, part}, 0), ".x..,...x,.x..,...x,");
     qb_graph_release(g);
 }

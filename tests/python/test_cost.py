@@ -68,6 +68,18 @@ def test_bytes_of_products_and_buffers_between_steps():
     assert chain.peak_bytes == 64 * 32 * 8 + 8
 
 
+def test_memory_that_sorting_works_in_is_counted():
+    n = 1000
+    row = cost(qb.sort, like(n))
+    assert (row.bytes, row.peak_bytes) == (2 * n * 8, 2 * n * 8)  # the result, and a copy
+    assert cost(qb.argsort, like(n)).peak_bytes == (1 + 3) * n * 8  # places, two copies of elements, one of places
+    columns = cost(lambda a: qb.sort(a, axis=0), like(n, 2))
+    assert columns.peak_bytes == (2 + 2 + 1) * n * 8  # the result, the columns as rows, a copy of one
+    assert 2 * 8_000_000 < cost(qb.sort, like(1_000_000)).peak_bytes < 4 * 8_000_000
+    assert cost(qb.sort, like(n, n)).peak_bytes < 2 * n * n * 8  # a room for each thread, not for each row
+    assert cost(qb.sort, like(n, dtype=qb.bool_)).peak_bytes == n
+
+
 def test_cost_is_a_named_tuple_and_executes_nothing():
     def fun(a):
         return a @ a

@@ -68,10 +68,14 @@ print(digest.hexdigest())
 """
 
 
-def digest(threads, **variables):
+def run(program, threads, **variables):
     environment = {**os.environ, "QUABLA_NUM_THREADS": str(threads), **variables}
-    done = subprocess.run([sys.executable, "-c", PROGRAMS], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def digest(threads, **variables):
+    return run(PROGRAMS, threads, **variables)
 
 
 def test_the_same_bits_for_any_number_of_threads():
@@ -89,6 +93,23 @@ program = qb.jit(qb.value_and_grad(lambda x: qb.sum(qb.tanh(x) * qb.cos(x))))
 
 def bits(result):
     return hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in qb.tree.leaves(result))).hexdigest()
+
+
+FEW_ITERATIONS = """
+import hashlib
+
+import numpy as np
+import quabla as qb
+
+x = qb.array(np.linspace(-1.0, 1.0, 3 * 200 * 200).reshape(3, 200, 200))
+loop = qb.jit(lambda x: qb.scan(lambda c, a: (c, qb.tanh(a @ a)), (), xs=x)[1])
+print(hashlib.sha256(b"".join(loop(x).numpy().tobytes() for _ in range(300))).hexdigest())
+"""
+
+
+def test_a_loop_may_have_fewer_iterations_than_there_are_threads():
+    one = run(FEW_ITERATIONS, 1)
+    assert [run(FEW_ITERATIONS, threads) for threads in (2, 3, 32)] == [one] * 3
 
 
 def test_the_same_bits_in_a_hundred_runs():
