@@ -37,6 +37,10 @@ typedef struct pool {
     void *data;
     int started; /* workers; -1: none can be started */
     pthread_t threads[QB_MOST_THREADS];
+#if defined(__linux__)
+    cpu_set_t processors;  /* of the workers, */
+    int callers_processor; /* except for this one */
+#endif
 } pool;
 
 #define NEW_POOL                                                                                                       \
@@ -162,6 +166,11 @@ static bool start_workers(pool *p)
         (void)pthread_atfork(NULL, NULL, forget_workers);
         (void)atexit(end_workers);
     }
+#if defined(__linux__)
+    p->callers_processor = -1;
+    if (sched_getaffinity(0, sizeof p->processors, &p->processors) != 0)
+        CPU_ZERO(&p->processors);
+#endif
     for (int i = 1; i < qb_thread_count(); i++) {
         if (pthread_create(&p->threads[p->started], NULL, run_worker, (void *)(intptr_t)i) != 0)
             break;
@@ -172,8 +181,27 @@ static bool start_workers(pool *p)
     return p->started > 0;
 }
 
+/* Linux may wake a worker on the caller's processor, where it waits until the caller has done all the work, though
+ * another one is idle: in a virtual machine a processor that halts looks like one that the host has taken away. */
+static void keep_off_processor(pool *p)
+{
+#if defined(__linux__)
+    int processor = sched_getcpu();
+    if (processor < 0 || processor == p->callers_processor)
+        return;
+    p->callers_processor = processor;
+    cpu_set_t others = p->processors;
+    CPU_CLR((size_t)processor, &others);
+    for (int i = 0; i < p->started && CPU_COUNT(&others) > 0; i++)
+        (void)pthread_setaffinity_np(p->threads[i], sizeof others, &others);
+#else
+    (void)p;
+#endif
+}
+
 static void work_together(pool *p, int64_t chunks, qb_chunk_work work, void *data)
 {
+    keep_off_processor(p);
     p->chunks = chunks;
     p->work = work;
     p->data = data;

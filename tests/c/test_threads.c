@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -64,6 +65,41 @@ static void *call_slow(void *unused)
     return unused;
 }
 
+#if defined(__linux__)
+/* Notes on which processor each chunk that is not the caller's is done. */
+static void note_processor(void *data, int64_t chunk, int worker)
+{
+    const struct timespec time = {.tv_nsec = 200000};
+    ((int *)data)[chunk] = worker > 0 ? sched_getcpu() : -1;
+    (void)nanosleep(&time, NULL);
+}
+
+/* Wherever the caller is, workers are somewhere else. */
+static void check_processors(void)
+{
+    enum { PIECES = 16, PROCESSORS = 8 };
+    cpu_set_t all, one;
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    for (size_t processor = 0; processor < PROCESSORS && CPU_COUNT(&all) > 1; processor++) {
+        int noted[PIECES], by_workers = 0;
+        if (!CPU_ISSET(processor, &all))
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+        for (int round = 0; round < 20; round++) {
+            qb_parallel(PIECES, note_processor, noted);
+            for (int i = 0; i < PIECES; i++) {
+                CHECK(noted[i] != (int)processor, "a worker is on the caller's processor");
+                by_workers += noted[i] >= 0;
+            }
+        }
+        CHECK(by_workers > 0);
+        CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
+    }
+}
+#endif
+
 static void nested(void *data, int64_t chunk, int worker)
 {
     (void)chunk, (void)worker;
@@ -77,6 +113,9 @@ int main(void)
     CHECK(qb_thread_count() == 4);
     (void)call(NULL);
     (void)call_slow(NULL);
+#if defined(__linux__)
+    check_processors();
+#endif
     pthread_t callers[CALLERS];
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_create(&callers[i], NULL, i % 2 ? call : call_slow, NULL) == 0);
