@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BLOCK_SECONDS = 5e-4  # far shorter than a time slice of a busy machine: most blocks run without a break
-WARM_SECONDS = 3e-4
+WARM_SECONDS = 2e-3  # waking a virtual processor that halts takes up to half a millisecond
 LONG_SECONDS = 3e-2  # a block that an interruption does not change much
 LARGE = 10_000  # results with more elements are compared by samples
 
