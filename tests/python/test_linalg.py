@@ -337,6 +337,12 @@ def test_vectors_of_matrices_that_are_not_finite_are_nan():
         assert not nan[0].any()
 
 
+def test_what_has_no_size_in_32_bits_is_too_large():
+    for function, shape in ((linalg.eigh, (40_000, 40_000)), (linalg.svd, (30_000, 30_000)), (linalg.qr, (2**26, 1))):
+        with pytest.raises(ValueError, match=rf"shape \({shape[0]}, {shape[1]}\) are too large for .*LAPACK"):
+            qb.jit(function).lower(qb.ShapeDtype(shape))
+
+
 def tangents(function, a, da):
     out, tangent = qb.jvp(function, (qb.array(a),), (qb.array(da),))
     return [np.asarray(x) for x in out], [np.asarray(x) for x in tangent]
