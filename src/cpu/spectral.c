@@ -241,6 +241,41 @@ QB_LINALG_KERNEL(qb_svd_run)
     }
 }
 
+static demand demand_of_values(const decomposition *d)
+{
+    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
+    return (demand){4 * m * n * k, d->m * d->n + QB_SINGULAR_VALUES_WORK(d->m, d->n), 8 * d->k};
+}
+
+static void run_values(const decomposition *d)
+{
+    int m = (int)d->m, n = (int)d->n, work_size = (int)QB_SINGULAR_VALUES_WORK(d->m, d->n), info = 0;
+    void *copy = d->space, *work = qb_element(copy, d->dtype, d->m * d->n);
+    int *integers = integers_behind(d, d->m * d->n + work_size);
+    if (!qb_all_finite(d->dtype, d->a, d->m * d->n)) {
+        fill_results_with_nan(d);
+        return;
+    }
+    memcpy(copy, d->a, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype));
+    QB_LAPACK_OF(d->dtype, gesdd, "N", &n, &m, copy, &n, d->result[0], NULL, &n, NULL, &m, work, &work_size, integers,
+                 &info);
+    if (info != 0)
+        fill_results_with_nan(d);
+}
+
+static const kind values = {demand_of_values, run_values};
+
+int64_t qb_singular_values_workspace(const qb_graph *graph, const qb_node *node)
+{
+    return workspace_of(&values, false, graph, node);
+}
+
+QB_LINALG_KERNEL(qb_singular_values_run)
+{
+    (void)attribute, (void)operand_count;
+    run_batch(&values, false, operand_type, operand[0], 1, result_type, result);
+}
+
 /* ---- QR */
 
 /* What gelqf and orglq ask for: blocks of 64 (at most) rows as long as Q is wide. */

@@ -244,6 +244,59 @@ void qb_svd(qb_graph *graph, qb_value a, bool full, qb_value results[3])
     emit(graph, &qb_op_svd, a, &attribute, results);
 }
 
+/* ---- singular_values: those of svd, but for rounding */
+
+static qb_status singular_values_infer(const qb_inference *in)
+{
+    const qb_type *a = &in->operand[0];
+    QB_TRY(qb_check_matrices(in, a, false));
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
+    int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1];
+    qb_type_set(in->result, a->dtype, a->rank - 1, a->shape);
+    in->result->shape[a->rank - 2] = m < n ? m : n;
+    return check_work(in, QB_SINGULAR_VALUES_WORK(m, n));
+}
+
+/* The diagonal of U^T dA V. The values are then those of the svd, which is made for U and V anyway. */
+static void singular_values_jvp(qb_rule *r)
+{
+    qb_graph *g = r->graph;
+    qb_value parts[3];
+    if (last_extent(g, r->result[0]) == 0)
+        return;
+    qb_svd(g, r->operand[0], false, parts);
+    r->result[0] = parts[1];
+    qb_value t = qb_matrix_product(g, r->tangent[0], false, parts[2], true);
+    if (t < 0)
+        return;
+    int64_t axis = qb_graph_rank(g, t) - 2;
+    r->result_tangent[0] = qb_reduce_sum(g, qb_mul(g, parts[0], t), 1, &axis);
+}
+
+static double singular_values_flops(const qb_graph *graph, const qb_node *node)
+{
+    qb_value a = qb_operand(graph, node, 0);
+    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1), k = m < n ? m : n;
+    return qb_matrix_count(graph, a) * 4 * k * k * ((m < n ? n : m) - k / 3);
+}
+
+const qb_op qb_op_singular_values = {.name = "singular_values",
+                                     .summary = "Descending singular values; NaN where matrices are not finite",
+                                     .arity = 1,
+                                     .result_count = 1,
+                                     .lane = QB_LANE_NONE,
+                                     .flops = singular_values_flops,
+                                     .infer = singular_values_infer,
+                                     .jvp = singular_values_jvp,
+                                     .batch = batch_alike,
+                                     .workspace = qb_singular_values_workspace,
+                                     .cpu = qb_singular_values_run};
+
+qb_value qb_singular_values(qb_graph *graph, qb_value a)
+{
+    return qb_emit(graph, &qb_op_singular_values, 1, &a, NULL);
+}
+
 /* ---- qr: of m x n matrices, m >= n. Q is m x n and R n x n, or m x m and m x n where `complete` */
 
 static qb_status qr_infer(const qb_inference *in)

@@ -85,10 +85,11 @@ def test_memory_that_sorting_works_in_is_counted():
     [
         (qb.linalg.eigh, 8 + 2 * 64),  # eigenvectors as rows, and as columns
         (qb.linalg.svd, 8 + 2 * 64),
+        (lambda a: qb.linalg.svd(a, compute_uv=False), 8),
         (qb.linalg.qr, 2 * 64),
         (lambda a: qb.linalg.solve(a, a[..., :1]), 64 + 8 + 1 + 8 + 8),  # factors, exchanges, a sign, two sides
     ],
-    ids=["eigh", "svd", "qr", "solve"],
+    ids=["eigh", "svd", "singular values", "qr", "solve"],
 )
 def test_a_batch_of_matrices_is_worked_on_in_a_room_for_each_thread(fun, elements):
     few, many = (cost(fun, like(count, 8, 8)).peak_bytes for count in (5_000, 50_000))
