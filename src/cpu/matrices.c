@@ -21,11 +21,16 @@ static void run_range(void *data, int64_t chunk, int worker)
     r->work(r->data, first, limit);
 }
 
-void qb_in_chunks(int64_t count, double flops_each, int64_t multiple, qb_range_work work, const void *data)
+int64_t qb_chunk_size(int64_t count, double flops_each, int64_t multiple)
 {
     double wanted = ceil(CHUNK_FLOPS / (flops_each + 1) / (double)multiple);
     int64_t size = wanted < (double)count ? (int64_t)wanted * multiple : count;
-    ranges r = {work, data, count, size < 1 ? 1 : size};
+    return size < 1 ? 1 : size;
+}
+
+void qb_in_chunks(int64_t count, double flops_each, int64_t multiple, qb_range_work work, const void *data)
+{
+    ranges r = {work, data, count, qb_chunk_size(count, flops_each, multiple)};
     qb_parallel((count + r.size - 1) / r.size, run_range, &r);
 }
 

@@ -28,13 +28,11 @@ qb_status qb_build_svd(qb_call *call)
 {
     qb_type type;
     qb_value a;
-    bool values_only = call->parameter[1].integer == 0;
     QB_TRY(take_matrices(call, false, &type, &a));
-    qb_svd(call->graph, a, call->parameter[0].integer != 0 && !values_only, call->results);
-    if (values_only) {
-        call->result = call->results[1];
-        call->results[1] = call->results[2] = QB_NONE;
-    }
+    if (call->parameter[1].integer != 0)
+        qb_svd(call->graph, a, call->parameter[0].integer != 0, call->results);
+    else
+        call->result = qb_singular_values(call->graph, a);
     return QB_OK;
 }
 
@@ -154,11 +152,10 @@ qb_status qb_build_matrix_rank(qb_call *call)
 {
     qb_graph *g = call->graph;
     qb_type type;
-    qb_value a, parts[3];
+    qb_value a;
     QB_TRY(take_matrices(call, false, &type, &a));
-    qb_svd(g, a, false, parts);
     qb_type values = values_type(&type);
-    qb_value is_counted = counted(g, parts[1], &values, tolerance_of(&call->parameter[0], &type));
+    qb_value is_counted = counted(g, qb_singular_values(g, a), &values, tolerance_of(&call->parameter[0], &type));
     call->result = rank_of(g, is_counted, values.rank);
     return QB_OK;
 }

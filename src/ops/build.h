@@ -126,6 +126,8 @@ void qb_determinant(qb_graph *graph, const qb_value factored[4], qb_value result
 void qb_eigh(qb_graph *graph, qb_value a, qb_value results[2]);
 /* U, s, V^T of a, [..., m, n]: m x k, k, k x n, with k = min(m, n), or U and V square where `full`. */
 void qb_svd(qb_graph *graph, qb_value a, bool full, qb_value results[3]);
+/* s alone, in half of the time or less. */
+qb_value qb_singular_values(qb_graph *graph, qb_value a);
 /* Q and R of a, [..., m, n] with m >= n: m x n and n x n, or m x m and m x n where `complete`. */
 void qb_qr(qb_graph *graph, qb_value a, bool complete, qb_value results[2]);
 

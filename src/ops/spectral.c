@@ -1,8 +1,7 @@
 /* Orthogonal decompositions: eigenvalues of symmetric matrices, singular values, and QR; pseudo-inverses.
  *
  * Signs are fixed, so that results are unique where they can be: the largest component of an eigenvector or left
- * singular vector (the first of equal ones) is positive, and R has no negative number on its diagonal. The last result
- * of each is memory that LAPACK works in.
+ * singular vector (the first of equal ones) is positive, and R has no negative number on its diagonal.
  *
  * Vectors that belong to equal values are determined up to a rotation among them, which derivatives leave as it is: the
  * reciprocal of a difference of two values counts as 0 where the difference is not more than rounding made it. */
@@ -76,18 +75,14 @@ static qb_value diagonal_of(qb_graph *g, qb_value a)
     return qb_reduce_sum(g, diagonal, 1, &axis);
 }
 
-/* A result that is memory: of so many elements for each matrix, `work` of them under a size of 32 bits that LAPACK
- * gets, and integers of 32 bits. Integers, so that nobody mistakes what is in it for numbers. */
-static qb_status infer_space(const qb_inference *in, int64_t elements, int64_t work, int64_t integers, qb_type *out)
+/* QB_ERROR_VALUE where what LAPACK works in has a size of more than 32 bits, as which it takes it. */
+static qb_status check_work(const qb_inference *in, int64_t elements)
 {
     const qb_type *a = &in->operand[0];
-    int64_t size;
-    if (work > INT32_MAX)
+    if (elements > INT32_MAX)
         return qb_fail(QB_ERROR_VALUE, "%s: matrices of shape %s are too large for LAPACK", in->op->name,
                        qb_print_shape(a->rank, a->shape).text);
-    qb_type_set(out, QB_INT64, a->rank - 1, a->shape);
-    out->shape[a->rank - 2] = (elements * (int64_t)qb_dtype_size(a->dtype) + 4 * integers) / 8 + 2;
-    return qb_shape_size(out->rank, out->shape, sizeof(int64_t), &size);
+    return QB_OK;
 }
 
 static void batch_alike(qb_rule *r)
@@ -95,14 +90,11 @@ static void batch_alike(qb_rule *r)
     (void)qb_emit_all(r->graph, r->op, 1, r->operand, r->attribute, r->batched_result);
 }
 
-static bool emit_all(qb_graph *g, const qb_op *op, qb_value a, const qb_attribute *attribute, int count,
-                     qb_value *results)
+static void emit(qb_graph *g, const qb_op *op, qb_value a, const qb_attribute *attribute, qb_value *results)
 {
-    qb_value all[4] = {QB_FAILED, QB_FAILED, QB_FAILED, QB_FAILED};
-    bool made = qb_emit_all(g, op, 1, &a, attribute, all);
-    for (int i = 0; i < count; i++)
-        results[i] = made ? all[i] : QB_FAILED;
-    return made;
+    if (!qb_emit_all(g, op, 1, &a, attribute, results))
+        for (int i = 0; i < op->result_count; i++)
+            results[i] = QB_FAILED;
 }
 
 /* ---- eigh: ascending eigenvalues w of the symmetric part, and eigenvectors as rows of V^T */
@@ -115,7 +107,7 @@ static qb_status eigh_infer(const qb_inference *in)
     int64_t n = a->shape[a->rank - 1];
     qb_type_set(&in->result[0], a->dtype, a->rank - 1, a->shape);
     in->result[1] = *a;
-    return infer_space(in, QB_EIGH_ELEMENTS(n), QB_EIGH_WORK(n), QB_EIGH_INTEGERS(n), &in->result[2]);
+    return check_work(in, QB_EIGH_WORK(n));
 }
 
 /* With T = V^T dS V: dw is its diagonal, dV = V (F o T), F[i, j] = 1 / (w[j] - w[i]). */
@@ -146,17 +138,18 @@ const qb_op qb_op_eigh = {.name = "eigh",
                               "Ascending eigenvalues of the symmetric part of matrices, and eigenvectors as rows; "
                               "NaN where it is not finite",
                           .arity = 1,
-                          .result_count = 3,
+                          .result_count = 2,
                           .lane = QB_LANE_NONE,
                           .flops = eigh_flops,
                           .infer = eigh_infer,
                           .jvp = eigh_jvp,
                           .batch = batch_alike,
+                          .workspace = qb_eigh_workspace,
                           .cpu = qb_eigh_run};
 
 void qb_eigh(qb_graph *graph, qb_value a, qb_value results[2])
 {
-    (void)emit_all(graph, &qb_op_eigh, a, NULL, 2, results);
+    emit(graph, &qb_op_eigh, a, NULL, results);
 }
 
 /* ---- svd: a = U S V^T, singular values s descending; U is m x k, V^T k x n, or m x m and n x n where `full` */
@@ -175,7 +168,7 @@ static qb_status svd_infer(const qb_inference *in)
     in->result[1].shape[a->rank - 2] = k;
     for (int i = 0; i < 3; i += 2)
         QB_TRY(qb_shape_size(a->rank, in->result[i].shape, qb_dtype_size(a->dtype), &size));
-    return infer_space(in, QB_SVD_ELEMENTS(m, n), QB_SVD_WORK(m, n), QB_SVD_INTEGERS(m, n), &in->result[3]);
+    return check_work(in, QB_SVD_WORK(m, n));
 }
 
 /* The tangent of the vectors on one side: that within them, U (F o (T + T^T)), and of N = dA V / s what is at a
@@ -234,7 +227,7 @@ const qb_op qb_op_svd = {.name = "svd",
                          .summary = "Left singular vectors as columns, descending singular values, right singular "
                                     "vectors as rows; NaN where matrices are not finite",
                          .arity = 1,
-                         .result_count = 4,
+                         .result_count = 3,
                          .attribute_count = 1,
                          .attribute_name = {"full"},
                          .lane = QB_LANE_NONE,
@@ -242,12 +235,66 @@ const qb_op qb_op_svd = {.name = "svd",
                          .infer = svd_infer,
                          .jvp = svd_jvp,
                          .batch = batch_alike,
+                         .workspace = qb_svd_workspace,
                          .cpu = qb_svd_run};
 
 void qb_svd(qb_graph *graph, qb_value a, bool full, qb_value results[3])
 {
     const qb_attribute attribute = qb_int(full);
-    (void)emit_all(graph, &qb_op_svd, a, &attribute, 3, results);
+    emit(graph, &qb_op_svd, a, &attribute, results);
+}
+
+/* ---- singular_values: those of svd, but for rounding */
+
+static qb_status singular_values_infer(const qb_inference *in)
+{
+    const qb_type *a = &in->operand[0];
+    QB_TRY(qb_check_matrices(in, a, false));
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
+    int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1];
+    qb_type_set(in->result, a->dtype, a->rank - 1, a->shape);
+    in->result->shape[a->rank - 2] = m < n ? m : n;
+    return check_work(in, QB_SINGULAR_VALUES_WORK(m, n));
+}
+
+/* The diagonal of U^T dA V. The values are then those of the svd, which is made for U and V anyway. */
+static void singular_values_jvp(qb_rule *r)
+{
+    qb_graph *g = r->graph;
+    qb_value parts[3];
+    if (last_extent(g, r->result[0]) == 0)
+        return;
+    qb_svd(g, r->operand[0], false, parts);
+    r->result[0] = parts[1];
+    qb_value t = qb_matrix_product(g, r->tangent[0], false, parts[2], true);
+    if (t < 0)
+        return;
+    int64_t axis = qb_graph_rank(g, t) - 2;
+    r->result_tangent[0] = qb_reduce_sum(g, qb_mul(g, parts[0], t), 1, &axis);
+}
+
+static double singular_values_flops(const qb_graph *graph, const qb_node *node)
+{
+    qb_value a = qb_operand(graph, node, 0);
+    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1), k = m < n ? m : n;
+    return qb_matrix_count(graph, a) * 4 * k * k * ((m < n ? n : m) - k / 3);
+}
+
+const qb_op qb_op_singular_values = {.name = "singular_values",
+                                     .summary = "Descending singular values; NaN where matrices are not finite",
+                                     .arity = 1,
+                                     .result_count = 1,
+                                     .lane = QB_LANE_NONE,
+                                     .flops = singular_values_flops,
+                                     .infer = singular_values_infer,
+                                     .jvp = singular_values_jvp,
+                                     .batch = batch_alike,
+                                     .workspace = qb_singular_values_workspace,
+                                     .cpu = qb_singular_values_run};
+
+qb_value qb_singular_values(qb_graph *graph, qb_value a)
+{
+    return qb_emit(graph, &qb_op_singular_values, 1, &a, NULL);
 }
 
 /* ---- qr: of m x n matrices, m >= n. Q is m x n and R n x n, or m x m and m x n where `complete` */
@@ -256,7 +303,7 @@ static qb_status qr_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
-    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
+    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* 64 rows of which LAPACK works in */
     bool complete = in->attribute[0].integer != 0;
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], size;
     if (m < n)
@@ -265,8 +312,7 @@ static qb_status qr_infer(const qb_inference *in)
     in->result[0] = in->result[1] = *a;
     in->result[0].shape[a->rank - 1] = complete ? m : n;
     in->result[1].shape[a->rank - 2] = complete ? m : n;
-    QB_TRY(qb_shape_size(a->rank, in->result[0].shape, qb_dtype_size(a->dtype), &size));
-    return infer_space(in, QB_QR_ELEMENTS(m, n), QB_QR_WORK(m, n), 0, &in->result[2]);
+    return qb_shape_size(a->rank, in->result[0].shape, qb_dtype_size(a->dtype), &size);
 }
 
 /* With B = dA R^-1, C = Q^T B, W = L - L^T of the strict lower part L of C: dR = (C - W) R, dQ = Q (W - C) + B. Of the
@@ -303,7 +349,7 @@ const qb_op qb_op_qr = {.name = "qr",
                         .summary = "Orthonormal columns Q and an upper triangle R with a non-negative diagonal, of "
                                    "matrices that are not wider than high",
                         .arity = 1,
-                        .result_count = 3,
+                        .result_count = 2,
                         .attribute_count = 1,
                         .attribute_name = {"complete"},
                         .lane = QB_LANE_NONE,
@@ -311,12 +357,13 @@ const qb_op qb_op_qr = {.name = "qr",
                         .infer = qr_infer,
                         .jvp = qr_jvp,
                         .batch = batch_alike,
+                        .workspace = qb_qr_workspace,
                         .cpu = qb_qr_run};
 
 void qb_qr(qb_graph *graph, qb_value a, bool complete, qb_value results[2])
 {
     const qb_attribute attribute = qb_int(complete);
-    (void)emit_all(graph, &qb_op_qr, a, &attribute, 2, results);
+    emit(graph, &qb_op_qr, a, &attribute, results);
 }
 
 /* ---- pseudo_inverse: x itself, which is the pseudo-inverse of a, with the derivative that this has in a. That of the

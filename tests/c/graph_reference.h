@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct reference_array {
     const qb_value_info *info;
@@ -186,10 +187,12 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
         qb_value_type(graph, node->result + i, &results[i]);
         made[i] = out[i].data;
     }
-    made[node->result_count] = malloc(workspace + 1);
-    assert(made[node->result_count]);
+    char *space = made[node->result_count] = malloc(workspace + 1);
+    assert(space);
+    memset(space, 0xa5, workspace + 1);
     node->op->cpu(node->attributes, node->operand_count, types, data, results, made);
-    free(made[node->result_count]);
+    assert(space[workspace] == (char)0xa5);
+    free(space);
 }
 
 static void reference_run(const qb_graph *graph, qb_tensor *const *inputs, qb_tensor **outputs);

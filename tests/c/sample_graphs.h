@@ -310,6 +310,12 @@ static inline void build_svd(qb_graph *g, qb_dtype d)
         out(g, results[i]);
 }
 
+static inline void build_singular_values(qb_graph *g, qb_dtype d)
+{
+    out(g, qb_singular_values(g, spread_out(g, IN(2, 3, 2))));
+    out(g, qb_sin(g, qb_singular_values(g, spread_out(g, IN(2, 3)))));
+    out(g, qb_singular_values(g, check_input(g, d, SHAPE(2, 0, 3))));
+}
 static inline void build_qr(qb_graph *g, qb_dtype d)
 {
     qb_value tall = spread_out(g, IN(2, 3, 2)), square = spread_out(g, IN(3, 3)), results[2];
@@ -580,6 +586,7 @@ static const sample structural_samples[] = {
     {"determinant", NULL, build_determinant, SIGNED},
     {"eigh", NULL, build_eigh, SIGNED},
     {"svd", NULL, build_svd, SIGNED},
+    {"singular_values", NULL, build_singular_values, SIGNED},
     {"qr", NULL, build_qr, SIGNED},
     {"pseudo_inverse", NULL, build_pseudo_inverse, SIGNED},
     {"reduce_sum", NULL, build_sum, SIGNED},

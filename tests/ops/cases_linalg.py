@@ -184,6 +184,9 @@ NOT_MATRICES = ((lambda f: f(qb.ones(3)), ValueError, r"matrices.*\(3,\)"),)
 for part in range(3):
     of_matrices("linalg.svd", lambda a, part=part: np_svd(a)[part], spread_out, shapes=ANY_SHAPES,
                 errors=NOT_MATRICES, part=part, ulps=64)  # fmt: skip
+row("linalg.svd", lambda a, **params: np_svd(spread_out(a), **params),
+    tuple(Sample(draw("svd", (shape,), ((-2, 2),)), {"compute_uv": False}) for shape in ANY_SHAPES),
+    prepare=spread_out, errors=NOT_MATRICES, ulps=64)  # fmt: skip
 for part in range(2):
     of_matrices("linalg.qr", lambda a, part=part: np_qr(a)[part], spread_out, shapes=ANY_SHAPES,
                 errors=(*NOT_MATRICES, (lambda f: f(qb.eye(2), "full"), ValueError, "mode must be 'reduced'")),

@@ -80,6 +80,22 @@ def test_memory_that_sorting_works_in_is_counted():
     assert cost(qb.sort, like(n, dtype=qb.bool_)).peak_bytes == n
 
 
+@pytest.mark.parametrize(
+    ("fun", "elements"),
+    [
+        (qb.linalg.eigh, 8 + 2 * 64),  # eigenvectors as rows, and as columns
+        (qb.linalg.svd, 8 + 2 * 64),
+        (lambda a: qb.linalg.svd(a, compute_uv=False), 8),
+        (qb.linalg.qr, 2 * 64),
+        (lambda a: qb.linalg.solve(a, a[..., :1]), 64 + 8 + 1 + 8 + 8),  # factors, exchanges, a sign, two sides
+    ],
+    ids=["eigh", "svd", "singular values", "qr", "solve"],
+)
+def test_a_batch_of_matrices_is_worked_on_in_a_room_for_each_thread(fun, elements):
+    few, many = (cost(fun, like(count, 8, 8)).peak_bytes for count in (5_000, 50_000))
+    assert many - few < 1.01 * 45_000 * elements * 8
+
+
 def test_cost_is_a_named_tuple_and_executes_nothing():
     def fun(a):
         return a @ a
