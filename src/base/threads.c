@@ -129,7 +129,7 @@ static void *run_worker(void *argument)
     while (wait_for_piece(p, seen)) {
         atomic_fetch_add(&p->inside, 1);
         seen = atomic_load(&p->piece);
-        if (atomic_load(&p->open))
+        if (atomic_load(&p->open) && worker < p->chunks)
             work_on(p, worker);
         leave(p);
     }

@@ -16,7 +16,7 @@ enum { QB_MOST_THREADS = 32 };
 int qb_thread_count(void);
 
 /* work(data, chunk, worker) for each chunk in 0 .. chunks-1, each once, in any order; worker is below
- * qb_thread_count(), and no two calls with the same one run at once. Returns when all are done. */
+ * qb_thread_count() and below chunks, and no two calls with the same one run at once. Returns when all are done. */
 typedef void (*qb_chunk_work)(void *data, int64_t chunk, int worker);
 void qb_parallel(int64_t chunks, qb_chunk_work work, void *data);
 

@@ -327,9 +327,9 @@ static job job_of(const qb_sort_rows *rows)
     return j;
 }
 
-static char *room_of(const job *j, int64_t task, int worker)
+static char *room_of(const job *j, int worker)
 {
-    return j->workspace + (size_t)(j->tasks == j->rooms ? task : worker) * size_of_room(j);
+    return j->workspace + (size_t)worker * size_of_room(j);
 }
 
 static void sort_row_of(const job *j, const char *elements, char *result, char *room)
@@ -347,7 +347,7 @@ static void sort_rows(void *data, int64_t task, int worker)
     int64_t first = task * j->per_task, end = smaller(first + j->per_task, j->outer);
     for (int64_t row = first; row < end; row++)
         sort_row_of(j, j->elements + (size_t)(row * j->s.n) * j->s.size,
-                    j->result + (size_t)(row * j->s.n) * j->result_size, room_of(j, task, worker));
+                    j->result + (size_t)(row * j->s.n) * j->result_size, room_of(j, worker));
 }
 
 /* Columns of a matrix with `inner` of them become rows of n elements, or (back) rows become columns: some rows of
@@ -389,7 +389,7 @@ static void sort_strip(void *data, int64_t task, int worker)
     int64_t n = j->s.n, strips = (j->inner - 1) / j->per_task + 1, first = task % strips * j->per_task;
     int64_t columns = smaller(j->inner - first, j->per_task);
     size_t at = (size_t)(task / strips * n * j->inner + first);
-    char *in = room_of(j, task, worker), *out = j->s.places ? in + size_of_keys(&j->s, j->per_task * n) : in;
+    char *in = room_of(j, worker), *out = j->s.places ? in + size_of_keys(&j->s, j->per_task * n) : in;
     char *room = in + size_of_strip(j);
     transpose(j, j->s.size, j->elements + at * j->s.size, in, columns, false);
     for (int64_t c = 0; c < columns; c++)

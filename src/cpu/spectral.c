@@ -101,7 +101,7 @@ static void run_chunk(void *data, int64_t chunk, int worker)
     const decomposition *all = &b->all;
     decomposition one = *all;
     int64_t first = chunk * b->per_chunk, limit = QB_SMALLER(first + b->per_chunk, b->count);
-    one.space = (char *)all->space + (b->chunks == b->rooms ? chunk : worker) * b->room_size;
+    one.space = (char *)all->space + worker * b->room_size;
     for (int64_t i = first; i < limit; i++) {
         one.a = qb_element(all->a, all->dtype, i * all->m * all->n);
         for (int k = 0; k < 3; k++)

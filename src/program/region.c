@@ -280,24 +280,21 @@ typedef struct shared_loop {
     _Atomic int failure;
 } shared_loop;
 
-/* `place`: which workspace is this iteration's. Workers may have higher numbers than the loop has iterations, each of
- * which then has its own. */
 static void run_iteration(void *data, int64_t index, int worker)
 {
     shared_loop *s = data;
-    int place = s->region->thread_count == s->region->capacity ? (int)index : worker;
-    running *l = &s->running[place];
+    running *l = &s->running[worker];
     if (atomic_load_explicit(&s->failure, memory_order_relaxed) != QB_OK)
         return;
-    if (!s->begun[place]) {
-        s->states[place] = (qb_run_state){.context = s->state->context, .patience = 1, .stride = 1};
-        s->states[place].failure = &s->failure;
+    if (!s->begun[worker]) {
+        s->states[worker] = (qb_run_state){.context = s->state->context, .patience = 1, .stride = 1};
+        s->states[worker].failure = &s->failure;
         *l = (running){.region = s->region,
-                       .state = worker == 0 ? s->state : &s->states[place],
+                       .state = worker == 0 ? s->state : &s->states[worker],
                        .operands = s->operands,
                        .results = s->results};
-        begin(l, s->workspace + place * s->region->thread_size);
-        s->begun[place] = true;
+        begin(l, s->workspace + worker * s->region->thread_size);
+        s->begun[worker] = true;
     }
     l->index = index;
     address_elements(l);

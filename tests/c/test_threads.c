@@ -15,12 +15,13 @@ typedef struct piece {
     _Atomic int done[CHUNKS];
     _Atomic int busy[QB_MOST_THREADS];
     _Atomic int wrong;
+    int64_t chunks;
 } piece;
 
 static void work(void *data, int64_t chunk, int worker)
 {
     piece *p = data;
-    bool valid = worker >= 0 && worker < qb_thread_count() && chunk >= 0 && chunk < CHUNKS;
+    bool valid = worker >= 0 && worker < qb_thread_count() && worker < p->chunks && chunk >= 0 && chunk < p->chunks;
     if (!valid || atomic_fetch_add(&p->busy[worker], 1) != 0)
         atomic_fetch_add(&p->wrong, 1);
     atomic_fetch_add(&p->done[chunk], 1);
@@ -31,6 +32,7 @@ static void check_piece(int64_t chunks)
 {
     piece *p = calloc(1, sizeof *p);
     CHECK(p != NULL);
+    p->chunks = chunks;
     qb_parallel(chunks, work, p);
     CHECK(atomic_load(&p->wrong) == 0);
     for (int64_t i = 0; i < CHUNKS; i++)
