@@ -9,6 +9,7 @@ A plain function over arrays is traced once, differentiated (any order, any mode
 Arrays are immutable, float64 unless asked otherwise, and follow NumPy's names and rules.
 """
 
+from . import loading  # noqa: F401, I001 (before whatever else needs _core)
 from . import _core, errors, linalg, numpy_calls, optim, tree  # noqa: F401
 from ._core import *  # noqa: F403
 from .arrays import *  # noqa: F403

@@ -142,3 +142,15 @@ def test_eight_callers_at_once():
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads in /proc")
+@pytest.mark.parametrize("wanted", [None, "3"])
+def test_loading_starts_no_threads(wanted):
+    """Those of OpenBLAS would keep a processor busy for a tenth of a second; and other copies of it are left alone."""
+    program = 'import os, quabla; print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))'
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    if wanted:
+        environment["OPENBLAS_NUM_THREADS"] = wanted
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", str(wanted)]
