@@ -71,6 +71,7 @@ build: $(VENV)/ready
 lint: build
 	@$(BIN)/python tools/source_lists.py
 	@clang-format --dry-run -Werror $(C_FILES)
+	@awk 'length > 120 { print FILENAME ":" FNR ": longer than 120 columns"; found = 1 } END { exit found }' $(C_FILES)
 	@$(BIN)/ruff check --quiet $(wildcard $(PYTHON_FOLDERS:%=%/))
 	@$(BIN)/ruff format --quiet --check $(wildcard $(PYTHON_FOLDERS:%=%/))
 	@cppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr --std=c11 \

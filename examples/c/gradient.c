@@ -1,6 +1,7 @@
 /* Fits y = tanh(x w) by gradient descent, with the C library alone: a graph is built, differentiated, compiled and run.
  *
- *     cc gradient.c $(pkg-config --cflags --libs quabla) -Wl,-rpath,$(pkg-config --variable=libdir quabla) -lm -o gradient
+ *     cc gradient.c -o gradient $(pkg-config --cflags --libs quabla) -lm \
+ *         -Wl,-rpath,$(pkg-config --variable=libdir quabla)
  *     ./gradient
  *
  * docs/c.md says how the library is installed.

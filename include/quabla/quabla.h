@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------------------ status */
+/* ----------------------------------------------------------------------------------------------------------- status */
 
 typedef enum qb_status {
     QB_OK = 0,
@@ -54,7 +54,7 @@ QB_API const char *qb_error_message(void);
 QB_API const char *qb_error_operation(void);
 QB_API const char *qb_error_device(void);
 
-/* ------------------------------------------------------------------------------------------------------------ dtypes */
+/* ----------------------------------------------------------------------------------------------------------- dtypes */
 
 typedef enum qb_dtype {
     QB_FLOAT64,
@@ -70,7 +70,7 @@ typedef enum qb_dtype {
 QB_API const char *qb_dtype_name(qb_dtype dtype); /* "float64", "bool", ... */
 QB_API size_t qb_dtype_size(qb_dtype dtype);      /* bytes of an element */
 
-/* ----------------------------------------------------------------------------------------------------------- tensors */
+/* ---------------------------------------------------------------------------------------------------------- tensors */
 
 #define QB_MAX_RANK 32
 
@@ -88,7 +88,7 @@ QB_API const int64_t *qb_tensor_shape(const qb_tensor *tensor);
 QB_API int64_t qb_tensor_size(const qb_tensor *tensor); /* number of elements */
 QB_API void *qb_tensor_data(const qb_tensor *tensor);   /* row-major elements, aligned to 64 bytes */
 
-/* ---------------------------------------------------------------------------------------------------------- contexts */
+/* --------------------------------------------------------------------------------------------------------- contexts */
 
 /* What calls share: the programs of functions called on tensors directly, as the Python package does. (Work buffers
  * belong to their program.) */
@@ -101,7 +101,7 @@ QB_API void qb_context_destroy(qb_context *context); /* after everything made wi
  * context is used. */
 QB_API void qb_context_on_poll(qb_context *context, qb_status (*poll)(void *data), void *data);
 
-/* ------------------------------------------------------------------------------------------------------------ graphs */
+/* ----------------------------------------------------------------------------------------------------------- graphs */
 
 /* A pure function as a graph of primitive operations: inputs, nodes in topological order, outputs. */
 typedef struct qb_graph qb_graph;
@@ -171,7 +171,7 @@ QB_API void qb_on_print(qb_print_function function);
 QB_API qb_status qb_graph_text(const qb_graph *graph, char **out);
 QB_API void qb_text_free(char *text);
 
-/* -------------------------------------------------------------------------------------------------------- transforms */
+/* ------------------------------------------------------------------------------------------------------- transforms */
 
 /* `wrt` lists inputs to differentiate by: indices, floating, each once; anything else is QB_ERROR_VALUE. A gradient,
  * tangent or cotangent has dtype and shape of what it belongs to. */
@@ -190,7 +190,7 @@ QB_API qb_status qb_graph_vjp(const qb_graph *graph, int wrt_count, const int *w
  * outputs get a leading axis of that extent. QB_ERROR_VALUE where one has QB_MAX_RANK axes already. */
 QB_API qb_status qb_graph_vmap(const qb_graph *graph, const bool *mapped, int64_t size, qb_graph **out);
 
-/* ---------------------------------------------------------------------------------------------------------- programs */
+/* --------------------------------------------------------------------------------------------------------- programs */
 
 /* Whether a program can be compiled for the device: QB_ERROR_VALUE for an unknown spelling, QB_ERROR_UNSUPPORTED,
  * naming what is missing, for a device that is not there. */

@@ -2,8 +2,8 @@
  * Geijn, "Anatomy of high-performance matrix multiplication", ACM Trans. Math. Softw. 34, 2008).
  *
  * Like the lane kernels they are compiled once per instruction set (gemm.c, found through loops.h). An element's sum
- * runs over k in order, in blocks of QB_GEMM_DEPTH terms that are added up one after the other, whichever rows and columns
- * are asked for together: results do not depend on how a product is cut into pieces. */
+ * runs over k in order, in blocks of QB_GEMM_DEPTH terms that are added up one after the other, whichever rows and
+ * columns are asked for together: results do not depend on how a product is cut into pieces. */
 #ifndef QB_CPU_GEMM_H
 #define QB_CPU_GEMM_H
 

@@ -204,11 +204,11 @@ FOR_ANY(SELECT_KERNEL, )
 
 /* ---- Reductions */
 
-/* Lane i goes to partial result i mod 32. These stand in as few registers as hold them, enough of them that an operation
- * need not wait for the one before, and are written with the compiler's vector types: combining by a comparison is beyond
- * its loop vectorizer. Partial results of each CHAIN lanes of them, a block of QB_KERNEL_LANES in all, begin anew, and are
- * combined into totals: so chains of rounding errors stay short, and blocks may come one by one. In the end totals meet in
- * halves: j with j + 16, then + 8, down to + 1. */
+/* Lane i goes to partial result i mod 32. These stand in as few registers as hold them, enough of them that an
+ * operation need not wait for the one before, and are written with the compiler's vector types: combining by a
+ * comparison is beyond its loop vectorizer. Partial results of each CHAIN lanes of them, a block of QB_KERNEL_LANES in
+ * all, begin anew, and are combined into totals: so chains of rounding errors stay short, and blocks may come one by
+ * one. In the end totals meet in halves: j with j + 16, then + 8, down to + 1. */
 #if defined(__AVX512F__)
 #define INTRINSIC(name) _mm512_##name
 #define DOUBLE_REGISTER __m512d
@@ -234,8 +234,8 @@ enum { PARTIALS = 32, CHAIN = 8, TOTALS = PARTIALS + 1 /* of a norm: that of unu
     typedef __attribute__((unused)) U M __attribute__((vector_size(VECTOR_BYTES(T))));                                 \
     enum { WIDTH = sizeof(V) / sizeof(T), COUNT = PARTIALS / WIDTH };
 
-/* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results; `merge` is how those of
- * a block get into the totals, and `finish` what becomes of these. */
+/* take(p, x) puts lanes x of the array into partial results p, combine(p, x) other partial results; `merge` is how
+ * those of a block get into the totals, and `finish` what becomes of these. */
 #define REDUCE_KERNEL_FROM(dtype, element, type, unsigned_type, name, start, take, combine, merge, finish)             \
     QB_ALWAYS_INLINE void begin_##name##_##dtype(type *totals)                                                         \
     {                                                                                                                  \
@@ -384,8 +384,8 @@ static inline bool any_of(size_t size, const void *mask)
 FOR_FLOATING(REDUCE_KERNEL, max, -INFINITY, TAKE_LARGER, LARGER_NUMBER, OR_NAN)
 FOR_FLOATING(REDUCE_KERNEL, min, INFINITY, TAKE_SMALLER, SMALLER_NUMBER, OR_NAN)
 
-/* Norms: squares are summed up in double precision. A block whose squares do not serve (see norm.h) has its own norm, in
- * the last of the totals; those of floats always serve. */
+/* Norms: squares are summed up in double precision. A block whose squares do not serve (see norm.h) has its own norm,
+ * in the last of the totals; those of floats always serve. */
 #define VECTOR_SUM_OF_SQUARES(p, x) (p + x * x)
 #define MERGE_WHERE_IT_SERVES(combine)                                                                                 \
     V largest = p[0];                                                                                                  \

@@ -32,9 +32,9 @@ typedef enum qb_lane {
 
 typedef void (*qb_lane_kernel)(size_t n, void *result, const void *a, const void *b, const void *c);
 
-/* Reductions: n lanes are combined into one value, in a fixed tree that does not depend on the instruction set: 32 partial
- * results (lane i goes to the one of number i mod 32) of each 256 lanes, those of the blocks added up one after the other
- * into totals, and these combined pairwise. */
+/* Reductions: n lanes are combined into one value, in a fixed tree that does not depend on the instruction set: 32
+ * partial results (lane i goes to the one of number i mod 32) of each 256 lanes, those of the blocks added up one after
+ * the other into totals, and these combined pairwise. */
 typedef enum qb_reduction {
     QB_REDUCE_sum,
     QB_REDUCE_prod,

@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements. `past_caches`: the target is a part of
- * what no cache holds. */
+/* target[r * extent + i] = source[r * row_stride + i * stride]; strides in elements. `past_caches`: the target is a
+ * part of what no cache holds. */
 typedef void (*qb_copy_loop)(int64_t rows, int64_t extent, int64_t row_stride, int64_t stride, const void *source,
                              void *target, bool past_caches);
 /* result[o * inner + i] combines a[(o * extent + e) * inner + i] over e, one after the other; extent >= 1,

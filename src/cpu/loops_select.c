@@ -1,5 +1,5 @@
-/* The choice of the loops, those of small matrices and of sorting too: those of the instruction set that the lane kernels
- * run in. */
+/* The choice of the loops, those of small matrices and of sorting too: those of the instruction set that the lane
+ * kernels run in. */
 #include "cpu/loops.h"
 #include "cpu/small.h"
 #include "cpu/sort.h"

@@ -1,5 +1,5 @@
-/* CPU kernels of the operations in ops/spectral.c, which describes them, and the memory that they work in: see qb_op.cpu
- * and qb_op.workspace. */
+/* CPU kernels of the operations in ops/spectral.c, which describes them, and the memory that they work in: see
+ * qb_op.cpu and qb_op.workspace. */
 #ifndef QB_CPU_SPECTRAL_H
 #define QB_CPU_SPECTRAL_H
 

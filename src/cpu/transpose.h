@@ -1,5 +1,5 @@
-/* Squares of elements, transposed in vector registers: QB_TRANSPOSE_<bytes>(NAME, VECTOR, UNALIGNED, TYPE), TYPE being of
- * so many bytes, defines the type VECTOR of a register's elements, UNALIGNED of such at any element of an array, and
+/* Squares of elements, transposed in vector registers: QB_TRANSPOSE_<bytes>(NAME, VECTOR, UNALIGNED, TYPE), TYPE being
+ * of so many bytes, defines the type VECTOR of a register's elements, UNALIGNED of such at any element of an array, and
  * NAME(x), which transposes as many vectors as each has elements. */
 #ifndef QB_CPU_TRANSPOSE_H
 #define QB_CPU_TRANSPOSE_H
@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* Of two vectors of n lanes, in which lanes with and without the digit `distance` alternate: those without of the first,
- * and of the second in place of those with; or the other way round. */
+/* Of two vectors of n lanes, in which lanes with and without the digit `distance` alternate: those without of the
+ * first, and of the second in place of those with; or the other way round. */
 #define QB_LOW(lane, n, distance)    ((lane) & (distance) ? (n) + (lane) - (distance) : (lane))
 #define QB_HIGH(lane, n, distance)   ((lane) & (distance) ? (n) + (lane) : (lane) + (distance))
 #define QB_LANES_2(WHICH, n, d, at)  WHICH((at), n, d), WHICH((at) + 1, n, d)

@@ -5,7 +5,7 @@
  *
  *     for lane in 0 .. count-1:
  *         register[load.target]  = slot[load.slot][load.offset + sum(index * load.stride)]     each load
- *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction, in order
+ *         register[i.result]     = i.lane(register[i.operand[0]], ...)                         each instruction in turn
  *         slot[store.slot][lane] = register[store.source]                                      each store
  *         combine register[r.source] into slot[r.slot]                                         each reduction
  *
@@ -23,16 +23,16 @@
  * - All reductions of a kernel share its split of the lanes, count = outer * extent * inner, and reduce over the middle
  *   axis.
  *
- * Reductions form a fixed tree which depends on the split alone, never on threads, on what a kernel computes beside them,
- * or on how the work was cut at run time: pieces of at most QB_KERNEL_PIECE lanes, each reduced by a kernel of cpu/lanes.h or by halving, and the pieces
- * combined pairwise. */
+ * Reductions form a fixed tree which depends on the split alone, never on threads, on what a kernel computes beside
+ * them, or on how the work was cut at run time: pieces of at most QB_KERNEL_PIECE lanes, each reduced by a kernel of
+ * cpu/lanes.h or by halving, and the pieces combined pairwise. */
 #ifndef QB_PROGRAM_KERNEL_H
 #define QB_PROGRAM_KERNEL_H
 
 #include "cpu/loops.h"
 
-/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only reduces
- * memory as it lies needs no registers: its blocks are whole pieces, which leaves less between them. */
+/* Lanes of a block: a register of 8-byte lanes is 2 KiB, and a kernel's live ones stay in L1. A kernel that only
+ * reduces memory as it lies needs no registers: its blocks are whole pieces, which leaves less between them. */
 enum { QB_KERNEL_LANES = 256, QB_KERNEL_PIECE = 4096 };
 
 typedef enum qb_load_kind {

@@ -1,7 +1,7 @@
 /* Planning: from a graph to a list of steps over a list of slots.
  *
  * Stages, each a file, in this order:
- *   plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products, calls
+ * plan.c     the graph's nodes become plan values: leaves, lane operations, copies, views, reductions, products, calls
  *   fuse.c     plan values are grouped into kernels, and the steps put in order
  *   emit.c     each kernel's loads, registers and instructions
  *   bands.c    which of the kernels run together, a band of rows at a time

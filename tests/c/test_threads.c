@@ -47,8 +47,8 @@ static void *call(void *unused)
     return unused;
 }
 
-/* The caller's own chunks leave time for workers to join, whose chunks last longer than it looks for their end before it
- * sleeps. */
+/* The caller's own chunks leave time for workers to join, whose chunks last longer than it looks for their end before
+ * it sleeps. */
 static void slow(void *data, int64_t chunk, int worker)
 {
     const struct timespec time = {.tv_nsec = worker > 0 ? 2000000 : 200000};
