@@ -7,6 +7,7 @@
 #   make ubsan     tests under UndefinedBehaviorSanitizer
 #   make tsan      C tests under ThreadSanitizer, and Python tests of threads
 #   make valgrind  C tests under valgrind
+#   make aarch64   C tests compiled for AArch64, in an emulator
 #   make bench     benchmarks against the peers
 #   make clean     remove what was built; `make distclean` removes the virtual environments, too
 #
@@ -29,7 +30,7 @@ MESON := PATH="$(BIN):$$PATH" $(BIN)/meson
 C_FILES = $(wildcard include/quabla/*.h src/*/*.[ch] python/ext/*.[ch] tests/c/*.[ch] examples/c/*.[ch])
 PYTHON_FOLDERS = python tests examples benchmarks tools
 
-.PHONY: demo test build lint format asan ubsan tsan valgrind bench clean distclean
+.PHONY: demo test build lint format asan ubsan tsan valgrind aarch64 bench clean distclean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -132,6 +133,17 @@ valgrind: $(VENV)/ready
 	@PATH="$(BIN):$$PATH" $(BIN)/ninja --quiet -C $(BUILD)/valgrind
 	@$(MESON) test -C $(BUILD)/valgrind --no-rebuild --quiet --print-errorlogs --timeout-multiplier 50 --wrapper "$(VALGRIND)" \
 	    $(VALGRIND_TESTS)
+
+# The compiler and the emulator are Debian's gcc-aarch64-linux-gnu and qemu-user-static.
+$(BUILD)/aarch64-packages/ready: $(VENV)/ready
+	@$(BIN)/python -m pip install --quiet --upgrade --no-deps --only-binary=:all: --platform manylinux_2_28_aarch64 \
+	    --target $(@D) scipy-openblas32
+	@touch $@
+
+aarch64: $(BUILD)/aarch64-packages/ready
+	@export PYTHONPATH=$(<D); $(call configure,aarch64,--cross-file tools/aarch64.ini -Dpython=false)
+	@PATH="$(BIN):$$PATH" $(BIN)/ninja --quiet -C $(BUILD)/aarch64
+	@$(MESON) test -C $(BUILD)/aarch64 --no-rebuild --quiet --print-errorlogs --timeout-multiplier 30
 
 # --- benchmarks ---
 
