@@ -420,6 +420,19 @@ static qb_status run_steps(const qb_program *program, qb_frame *frame, qb_run_st
     return QB_OK;
 }
 
+char **qb_frame_slots(qb_frame *frame)
+{
+    return frame->slots;
+}
+
+qb_status qb_frame_step(const qb_program *program, qb_frame *frame, qb_run_state *state)
+{
+    if (!program->only)
+        return run_steps(program, frame, state);
+    program->only(frame->slots); /* what most bodies of loops are */
+    return QB_OK;
+}
+
 qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *inputs, char *const *outputs,
                        qb_run_state *state)
 {
@@ -427,10 +440,7 @@ qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *
         frame->slots[program->moving_inputs[i].slot] = inputs[program->moving_inputs[i].index];
     for (int32_t i = 0; i < program->moving_output_count; i++)
         frame->slots[program->moving_outputs[i].slot] = outputs[program->moving_outputs[i].index];
-    if (program->only) /* what most bodies of loops are */
-        program->only(frame->slots);
-    else
-        QB_TRY(run_steps(program, frame, state));
+    QB_TRY(qb_frame_step(program, frame, state));
     for (int32_t i = 0; i < program->copy_count; i++) {
         const qb_output *output = &program->outputs[program->copies[i].output];
         const void *source = output->kind == QB_OUTPUT_INPUT      ? inputs[output->index]

@@ -62,6 +62,10 @@ qb_status qb_program_make(qb_context *context, qb_graph *graph, qb_program **out
 
 /* Makes a frame in `memory` of program->frame_size bytes, aligned to 64. */
 qb_frame *qb_frame_set_up(const qb_program *program, char *memory);
+/* Addresses of inputs and outputs are to be written there, see moving_inputs and moving_outputs; */
+char **qb_frame_slots(qb_frame *frame);
+/* then this runs, and makes all outputs but those that are copied. */
+qb_status qb_frame_step(const qb_program *program, qb_frame *frame, qb_run_state *state);
 /* Runs on inputs of the program's types, writing the outputs where they are wanted; the two must not overlap. */
 qb_status qb_frame_run(const qb_program *program, qb_frame *frame, char *const *inputs, char *const *outputs,
                        qb_run_state *state);

@@ -7,6 +7,17 @@
 
 #include <time.h>
 
+/* Slots of a loop's body that change between iterations: of a carry, which has one address in even iterations and
+ * another in odd ones; of an element of a sequence or of ys, which moves on by so many bytes. */
+typedef struct carry_slot {
+    char **slot, *address[2];
+} carry_slot;
+
+typedef struct moving_slot {
+    char **slot;
+    int64_t step;
+} moving_slot;
+
 /* ---- Making */
 
 static qb_status add_program(qb_context *context, qb_region *region, qb_graph *graph)
@@ -61,7 +72,10 @@ static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *mem
     }
     region->table_offset = region->workspace_size;
     int64_t entries = loop.body->input_count + loop.body->output_count + loop.carries;
-    region->workspace_size += qb_frame_rounded(entries * (int64_t)sizeof(char *));
+    const qb_program *body = region->programs[0];
+    int64_t slots = body->moving_input_count + body->moving_output_count;
+    region->workspace_size += qb_frame_rounded(entries * (int64_t)sizeof(char *) +
+                                               slots * (int64_t)(sizeof(carry_slot) + sizeof(moving_slot)));
     share_iterations(region, loop.body);
     return QB_OK;
 }
@@ -161,6 +175,9 @@ typedef struct running {
     char **inputs;  /* of the body (and the condition): i, consts, carries, sequences */
     char **outputs; /* carries, ys */
     char **other;   /* of each carry: the buffer that is free */
+    carry_slot *carry_slots;
+    moving_slot *moving_slots;
+    int carry_count, moving_count;
     void **operands, **results;
     int64_t index, limit, executed;
 } running;
@@ -183,6 +200,9 @@ static void begin(running *l, char *workspace)
     l->inputs = (char **)(void *)(workspace + region->table_offset);
     l->outputs = l->inputs + body_inputs;
     l->other = l->outputs + region->carries + region->ys;
+    const qb_program *body = region->programs[0];
+    l->carry_slots = (carry_slot *)(void *)(l->other + region->carries);
+    l->moving_slots = (moving_slot *)(void *)(l->carry_slots + body->moving_input_count + body->moving_output_count);
     l->body = qb_frame_set_up(region->programs[0], workspace + region->frame_offset[0]);
     if (region->tested)
         l->condition = qb_frame_set_up(region->programs[1], workspace + region->frame_offset[1]);
@@ -247,6 +267,75 @@ static qb_status iterate(running *l)
         exchange_carries(l);
         QB_TRY(go_on(l->state));
     }
+    return QB_OK;
+}
+
+/* ---- In place: where steps of the body write all that it gives, and nothing is tested, the slots of its frame are set
+ * once, and then only those that change from one iteration to the next */
+
+static bool runs_in_place(const qb_region *region)
+{
+    return !region->tested && region->programs[0]->copy_count == 0;
+}
+
+static void add_carry_slot(running *l, char **slot, char *even, char *odd)
+{
+    l->carry_slots[l->carry_count++] = (carry_slot){slot, {even, odd}};
+}
+
+static void add_moving_slot(running *l, char **slot, int64_t step)
+{
+    l->moving_slots[l->moving_count++] = (moving_slot){slot, l->region->reverse ? -step : step};
+}
+
+/* For the first iteration. An input or output may have several slots; the index has its address for good. */
+static void set_slots(running *l)
+{
+    const qb_region *region = l->region;
+    const qb_program *body = region->programs[0];
+    char **slots = qb_frame_slots(l->body);
+    int fixed = 1 + region->consts, carries = region->carries;
+    for (int32_t i = 0; i < body->moving_input_count; i++) {
+        char **slot = slots + body->moving_inputs[i].slot;
+        int32_t input = body->moving_inputs[i].index, at = input - fixed;
+        *slot = l->inputs[input];
+        if (at >= carries)
+            add_moving_slot(l, slot, region->bytes[at]);
+        else if (at >= 0)
+            add_carry_slot(l, slot, l->other[at], l->outputs[at]);
+    }
+    for (int32_t i = 0; i < body->moving_output_count; i++) {
+        char **slot = slots + body->moving_outputs[i].slot;
+        int32_t output = body->moving_outputs[i].index;
+        *slot = l->outputs[output];
+        if (output >= carries)
+            add_moving_slot(l, slot, region->bytes[region->sequences + output]);
+        else
+            add_carry_slot(l, slot, l->outputs[output], l->other[output]);
+    }
+}
+
+static qb_status iterate_in_place(running *l)
+{
+    const qb_region *region = l->region;
+    if (l->limit == 0)
+        return QB_OK;
+    l->index = region->reverse ? l->limit - 1 : 0;
+    address_elements(l);
+    set_slots(l);
+    for (l->executed = 0;;) {
+        QB_TRY(qb_frame_step(region->programs[0], l->body, l->state));
+        if (++l->executed == l->limit)
+            break;
+        QB_TRY(go_on(l->state));
+        for (int i = 0; i < l->carry_count; i++)
+            *l->carry_slots[i].slot = l->carry_slots[i].address[l->executed % 2];
+        for (int i = 0; i < l->moving_count; i++)
+            *l->moving_slots[i].slot += l->moving_slots[i].step;
+        l->index += region->reverse ? -1 : 1;
+    }
+    for (int i = 0; i < region->carries; i++)
+        l->inputs[1 + region->consts + i] = l->limit % 2 ? l->outputs[i] : l->other[i];
     return QB_OK;
 }
 
@@ -327,7 +416,7 @@ static qb_status run_loop(const qb_region *region, char *workspace, void **opera
         return run_shared(region, workspace, operands, results, state);
     running l = {.region = region, .state = state, .operands = operands, .results = results};
     begin(&l, workspace);
-    QB_TRY(iterate(&l));
+    QB_TRY(runs_in_place(region) ? iterate_in_place(&l) : iterate(&l));
     finish(&l);
     return QB_OK;
 }
