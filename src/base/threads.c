@@ -38,8 +38,9 @@ typedef struct pool {
     int started; /* workers; -1: none can be started */
     pthread_t threads[QB_MOST_THREADS];
 #if defined(__linux__)
-    cpu_set_t processors;  /* of the workers, */
-    int callers_processor; /* except for this one */
+    cpu_set_t processors;  /* that the workers may use, */
+    cpu_set_t kept;        /* and those that they were last told to: all but */
+    int callers_processor; /* -1: not told yet */
 #endif
 } pool;
 
@@ -168,8 +169,6 @@ static bool start_workers(pool *p)
     }
 #if defined(__linux__)
     p->callers_processor = -1;
-    if (sched_getaffinity(0, sizeof p->processors, &p->processors) != 0)
-        CPU_ZERO(&p->processors);
 #endif
     for (int i = 1; i < qb_thread_count(); i++) {
         if (pthread_create(&p->threads[p->started], NULL, run_worker, (void *)(intptr_t)i) != 0)
@@ -182,18 +181,26 @@ static bool start_workers(pool *p)
 }
 
 /* Linux may wake a worker on the caller's processor, where it waits until the caller has done all the work, though
- * another one is idle: in a virtual machine a processor that halts looks like one that the host has taken away. */
+ * another one is idle: in a virtual machine a processor that halts looks like one that the host has taken away. So
+ * workers that are about to be woken are kept off it, where there are processors enough. The caller owns the pool. */
 static void keep_off_processor(pool *p)
 {
 #if defined(__linux__)
+    cpu_set_t found, others;
     int processor = sched_getcpu();
-    if (processor < 0 || processor == p->callers_processor)
+    if (processor < 0 || processor == p->callers_processor ||
+        pthread_getaffinity_np(p->threads[0], sizeof found, &found) != 0)
         return;
-    p->callers_processor = processor;
-    cpu_set_t others = p->processors;
+    if (!CPU_EQUAL(&found, &p->kept)) /* somebody else has chosen */
+        p->processors = found;
+    others = p->processors;
     CPU_CLR((size_t)processor, &others);
-    for (int i = 0; i < p->started && CPU_COUNT(&others) > 0; i++)
+    if (CPU_COUNT(&others) < p->started)
+        return;
+    for (int i = 0; i < p->started; i++)
         (void)pthread_setaffinity_np(p->threads[i], sizeof others, &others);
+    p->kept = others;
+    p->callers_processor = processor;
 #else
     (void)p;
 #endif
@@ -201,7 +208,6 @@ static void keep_off_processor(pool *p)
 
 static void work_together(pool *p, int64_t chunks, qb_chunk_work work, void *data)
 {
-    keep_off_processor(p);
     p->chunks = chunks;
     p->work = work;
     p->data = data;
@@ -209,6 +215,7 @@ static void work_together(pool *p, int64_t chunks, qb_chunk_work work, void *dat
     atomic_store(&p->open, true);
     atomic_fetch_add(&p->piece, 1);
     if (atomic_load(&p->sleepers) > 0) {
+        keep_off_processor(p);
         (void)pthread_mutex_lock(&p->sleep);
         (void)pthread_cond_broadcast(&p->wake);
         (void)pthread_mutex_unlock(&p->sleep);

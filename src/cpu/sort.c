@@ -214,7 +214,7 @@ static void distribute(long_row *l)
     bucket *nan = &l->buckets[buckets - 1];
     if (s->places && nan->n > 0)
         memmove(l->sorted.places + nan->first, l->items[l->to].places + nan->first, (size_t)nan->n * sizeof(int64_t));
-    else if (s->floating)
+    else if (!s->places && s->floating)
         fill_nan(s, from(s, l->sorted, nan->first).keys, nan->n);
     nan->n = 0;
 }
@@ -323,7 +323,7 @@ static job job_of(const qb_sort_rows *rows)
     else
         j.per_task = j.inner == 1 ? larger(TASK / j.s.n, 1) : smaller(j.inner, COLUMNS);
     j.tasks = j.inner == 1 ? (j.outer - 1) / j.per_task + 1 : j.outer * ((j.inner - 1) / j.per_task + 1);
-    j.rooms = is_long(&j) ? 1 : smaller(j.tasks, qb_thread_count());
+    j.rooms = is_long(&j) ? 1 : qb_worker_limit(j.tasks);
     return j;
 }
 
@@ -334,7 +334,8 @@ static char *room_of(const job *j, int worker)
 
 static void sort_row_of(const job *j, const char *elements, char *result, char *room)
 {
-    qb_sort_items sorted = {.keys = j->s.places ? NULL : result, .places = j->s.places ? (void *)result : NULL};
+    /* with places, keys are not written there */
+    qb_sort_items sorted = {.keys = result, .places = j->s.places ? (void *)result : NULL};
     if (is_long(j))
         sort_long_row(&j->s, elements, sorted, room);
     else
@@ -467,8 +468,9 @@ void qb_sort_run(const qb_sort_rows *rows, const void *elements, void *result, v
     j.elements = elements;
     j.result = result;
     j.workspace = workspace;
-    if (!is_long(&j))
+    if (is_long(&j))
+        for (int64_t task = 0; task < j.tasks; task++) /* each is work for all threads */
+            work(&j, task, 0);
+    else
         qb_parallel(j.tasks, work, &j);
-    for (int64_t task = 0; is_long(&j) && task < j.tasks; task++)
-        work(&j, task, 0);
 }

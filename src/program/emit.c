@@ -595,19 +595,19 @@ static qb_status emit_call(emitter *e, const qb_unit *unit, const qb_call_step *
     qb_plan *plan = e->plan;
     int32_t v = plan->members[unit->first];
     const qb_node *node = plan->values[v].node;
-    int count = node->operand_count, results = node->result_count, addressed = results + (node->op->workspace != NULL);
+    int count = node->operand_count, results = node->result_count, written = results + (node->op->workspace != NULL);
     qb_call_step *call = qb_arena_allocate(plan->memory, sizeof *call);
-    int32_t *slots = qb_arena_allocate(plan->memory, (size_t)(count + addressed) * sizeof *slots);
+    int32_t *slots = qb_arena_allocate(plan->memory, (size_t)(count + written) * sizeof *slots);
     int64_t *offsets = qb_arena_allocate(plan->memory, (size_t)count * sizeof *offsets);
     qb_type *types = qb_arena_allocate(plan->memory, (size_t)(count + results) * sizeof *types);
     if (!call || !slots || !offsets || !types)
         return qb_fail_memory();
-    QB_TRY(address_call(e, v, addressed, slots, offsets));
+    QB_TRY(address_call(e, v, written, slots, offsets));
     for (int i = 0; i < count; i++)
         qb_value_type(plan->graph, qb_operand(plan->graph, node, i), &types[i]);
     for (int i = 0; i < results; i++)
         qb_value_type(plan->graph, node->result + i, &types[count + i]);
-    *call = (qb_call_step){node->op, node->attributes, count, results, slots, offsets, types};
+    *call = (qb_call_step){node->op, node->attributes, count, results, written, slots, offsets, types};
     *out = call;
     return QB_OK;
 }

@@ -68,7 +68,8 @@ typedef struct qb_call_step {
     const qb_op *op;
     const qb_attribute *attributes;
     int32_t operand_count, result_count;
-    const int32_t *slot;           /* the operands', the results', the workspace's if the op has one */
+    int32_t written_count;         /* results, and the workspace if the op has one */
+    const int32_t *slot;           /* the operands', then those' */
     const int64_t *operand_offset; /* bytes */
     const qb_type *types;          /* operands, then results */
 } qb_call_step;
@@ -151,7 +152,7 @@ typedef struct qb_plan {
     int64_t partial_size;   /* bytes of the partial results of a kernel's chunks, likewise */
     bool is_parallel;       /* whether threads need registers or scratch memory of their own */
     int64_t register_count; /* of all kernels */
-    int64_t address_count;  /* operands and results, the most that a call has */
+    int64_t address_count;  /* operands, results and workspace, the most that a call has */
 } qb_plan;
 
 /* Makes the plan; `memory` receives what the program keeps. End with qb_plan_end, also after a failure. */
@@ -169,6 +170,9 @@ qb_status qb_plan_band(qb_plan *plan);
 
 /* Everything in a frame begins at such a multiple of bytes. */
 enum { QB_FRAME_ALIGNMENT = 64 };
+
+/* Of all memory together that a program may plan: more is out of memory, before sums of sizes overflow. */
+#define QB_MOST_BYTES (INT64_MAX / 4)
 
 static inline int64_t qb_frame_rounded(int64_t size)
 {

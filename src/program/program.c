@@ -13,7 +13,7 @@
  * memory for registers, the arena. Addresses of constants, arena slots and scratch registers are set once. */
 struct qb_frame {
     char **registers;
-    void **addresses; /* of a call's operands and results */
+    void **addresses; /* of a call's operands, results and workspace */
     char *partials;   /* of the chunks of a kernel */
     char *slots[];
 };
@@ -369,7 +369,7 @@ static void run_call(const qb_call_step *call, const qb_frame *frame)
     void **results = frame->addresses + call->operand_count;
     for (int i = 0; i < call->operand_count; i++)
         operands[i] = frame->slots[call->slot[i]] + call->operand_offset[i];
-    for (int i = 0; i < call->result_count + (call->op->workspace != NULL); i++)
+    for (int i = 0; i < call->written_count; i++)
         results[i] = frame->slots[call->slot[call->operand_count + i]];
     call->op->cpu(call->attributes, call->operand_count, call->types, operands, call->types + call->operand_count,
                   results);

@@ -20,13 +20,21 @@ typedef struct moving_slot {
 
 /* ---- Making */
 
+/* Makes the workspace larger by so many bytes, which begin at `offset`. */
+static qb_status reserve(qb_region *region, int64_t size, int64_t *offset)
+{
+    *offset = region->workspace_size;
+    if (size > QB_MOST_BYTES - region->workspace_size)
+        return qb_fail_memory();
+    region->workspace_size += qb_frame_rounded(size);
+    return QB_OK;
+}
+
 static qb_status add_program(qb_context *context, qb_region *region, qb_graph *graph)
 {
     qb_program **program = &region->programs[region->program_count];
     QB_TRY(qb_program_make(context, graph, program));
-    region->frame_offset[region->program_count++] = region->workspace_size;
-    region->workspace_size += qb_frame_rounded((*program)->frame_size);
-    return QB_OK;
+    return reserve(region, (*program)->frame_size, &region->frame_offset[region->program_count++]);
 }
 
 static int64_t value_bytes(const qb_graph *graph, qb_value value)
@@ -35,15 +43,19 @@ static int64_t value_bytes(const qb_graph *graph, qb_value value)
 }
 
 /* Iterations of a loop without carries go to threads where each is worth it. */
-static void share_iterations(qb_region *region, const qb_graph *body)
+static qb_status share_iterations(qb_region *region, const qb_graph *body)
 {
     enum { LEAST_FLOPS = 50000 };
     region->thread_count = 1;
     region->thread_size = region->workspace_size;
     if (region->carries > 0 || region->tested || region->capacity < 2 || qb_graph_flops(body) < LEAST_FLOPS)
-        return;
-    region->thread_count = region->capacity < qb_thread_count() ? (int32_t)region->capacity : qb_thread_count();
-    region->workspace_size *= region->thread_count;
+        return QB_OK;
+    region->thread_count = (int32_t)qb_worker_limit(region->capacity);
+    for (int i = 1; i < region->thread_count; i++) { /* one workspace behind the other */
+        int64_t offset;
+        QB_TRY(reserve(region, region->thread_size, &offset));
+    }
+    return QB_OK;
 }
 
 static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *memory)
@@ -66,18 +78,14 @@ static qb_status make_loop(qb_region *region, const qb_node *node, qb_arena *mem
         region->bytes[i] = value_bytes(loop.body, loop.body->inputs[1 + loop.consts + i]);
     for (int i = 0; i < ys; i++)
         region->bytes[loop.carries + loop.sequences + i] = value_bytes(loop.body, loop.body->outputs[loop.carries + i]);
-    for (int i = 0; i < loop.carries; i++) {
-        region->buffer_offset[i] = region->workspace_size;
-        region->workspace_size += qb_frame_rounded(region->bytes[i]);
-    }
-    region->table_offset = region->workspace_size;
+    for (int i = 0; i < loop.carries; i++)
+        QB_TRY(reserve(region, region->bytes[i], &region->buffer_offset[i]));
     int64_t entries = loop.body->input_count + loop.body->output_count + loop.carries;
     const qb_program *body = region->programs[0];
     int64_t slots = body->moving_input_count + body->moving_output_count;
-    region->workspace_size += qb_frame_rounded(entries * (int64_t)sizeof(char *) +
-                                               slots * (int64_t)(sizeof(carry_slot) + sizeof(moving_slot)));
-    share_iterations(region, loop.body);
-    return QB_OK;
+    entries = entries * (int64_t)sizeof(char *) + slots * (int64_t)(sizeof(carry_slot) + sizeof(moving_slot));
+    QB_TRY(reserve(region, entries, &region->table_offset));
+    return share_iterations(region, loop.body);
 }
 
 static qb_status make_programs(qb_context *context, qb_region *region, const qb_node *node)

@@ -47,8 +47,8 @@ typedef struct qb_region {
 qb_status qb_region_make(qb_context *context, const qb_node *node, qb_arena *memory, qb_region **out);
 /* Releases the programs of a list of regions. */
 void qb_regions_release(qb_region *regions);
-/* Runs it on the frame's slots; `addresses` has room for operands and results. QB_ERROR_INTERRUPTED where the host
- * wants it to stop: results are unspecified then. */
+/* Runs it on the frame's slots; `addresses` has room for operands, results and the workspace. QB_ERROR_INTERRUPTED
+ * where the host wants it to stop: results are unspecified then. */
 qb_status qb_region_run(const qb_region *region, char *const *slots, void **addresses, qb_run_state *state);
 
 #endif
