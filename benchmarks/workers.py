@@ -3,7 +3,7 @@
 A server imports its peer once and forks a worker for each row: every row starts from the same state, has its own peak
 of memory, and pays no import. The workers of a row run one at a time, a block of calls each, for many rounds, so that
 other work on the machine disturbs all alike. After each block the next peer waits until all threads of the one before
-sleep: some go on looking for work for a tenth of a second.
+sleep, for a third of a second at most: some go on looking for work for a tenth of one.
 """
 
 import contextlib
