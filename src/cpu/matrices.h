@@ -8,6 +8,7 @@
  * busy for some tens of microseconds. Chunks depend on these numbers alone. */
 typedef void (*qb_range_work)(const void *data, int64_t first, int64_t limit);
 void qb_in_chunks(int64_t count, double flops_each, int64_t multiple, qb_range_work work, const void *data);
+/* How many of them a chunk has. */
 int64_t qb_chunk_size(int64_t count, double flops_each, int64_t multiple);
 
 /* How many matrices there are, in the last two axes. */

@@ -17,17 +17,17 @@ typedef struct decomposition {
     const void *a;
     void *result[3]; /* NULL: there is none */
     int64_t size[3]; /* elements of a result for each matrix */
-    void *space;     /* that LAPACK works in */
+    void *scratch;   /* that LAPACK works in */
 } decomposition;
 
-/* What one matrix takes: operations, and memory, in elements and in integers of LAPACK's behind them. */
-typedef struct demand {
+/* Of one matrix: operations, and scratch memory, in elements and in integers of LAPACK's behind them. */
+typedef struct cost {
     double flops;
     int64_t elements, integers;
-} demand;
+} cost;
 
 typedef struct kind {
-    demand (*demand)(const decomposition *one);
+    cost (*cost)(const decomposition *one);
     void (*run)(const decomposition *one);
 } kind;
 
@@ -35,7 +35,8 @@ typedef struct batch {
     const kind *kind;
     decomposition all;
     int64_t count, per_chunk, chunks;
-    int64_t rooms, room_size; /* a room for each chunk, or thread if there are fewer */
+    char *workspace;
+    int64_t scratch_count, scratch_size; /* parts of it: for each chunk, or thread if there are fewer */
 } batch;
 
 static void fill_results_with_nan(const decomposition *d)
@@ -43,12 +44,6 @@ static void fill_results_with_nan(const decomposition *d)
     for (int i = 0; i < 3; i++)
         if (d->result[i])
             qb_fill_with_nan(d->dtype, d->result[i], d->size[i]);
-}
-
-/* The memory behind so many elements of it, for integers. */
-static int *integers_behind(const decomposition *d, int64_t elements)
-{
-    return qb_element(d->space, d->dtype, elements);
 }
 
 /* Whether the largest of n elements, `step` apart, the first of equal ones, is negative. */
@@ -76,14 +71,14 @@ static batch batch_of(const kind *kind, bool full, const qb_type *a)
 {
     enum { LINE = 64 };
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1];
-    batch b = {.kind = kind, .all = {.dtype = a->dtype, .m = m, .n = n, .k = QB_SMALLER(m, n), .full = full}};
+    batch b = {.kind = kind, .all = {.dtype = a->dtype, .m = m, .n = n, .k = qb_smaller(m, n), .full = full}};
     b.count = b.all.k > 0 ? qb_batch_of(a) : 0;
-    const demand each = kind->demand(&b.all);
+    const cost each = kind->cost(&b.all);
     int64_t bytes = each.elements * (int64_t)qb_dtype_size(a->dtype) + each.integers * (int64_t)sizeof(int);
     b.per_chunk = qb_chunk_size(b.count, each.flops, 1);
     b.chunks = (b.count + b.per_chunk - 1) / b.per_chunk;
-    b.rooms = QB_SMALLER(b.chunks, qb_thread_count());
-    b.room_size = (bytes + LINE - 1) / LINE * LINE;
+    b.scratch_count = qb_smaller(b.chunks, qb_thread_count());
+    b.scratch_size = (bytes + LINE - 1) / LINE * LINE;
     return b;
 }
 
@@ -92,7 +87,7 @@ static int64_t workspace_of(const kind *kind, bool full, const qb_graph *graph, 
     qb_type a;
     qb_value_type(graph, qb_operand(graph, node, 0), &a);
     const batch b = batch_of(kind, full, &a);
-    return b.rooms * b.room_size;
+    return b.scratch_count * b.scratch_size;
 }
 
 static void run_chunk(void *data, int64_t chunk, int worker)
@@ -100,8 +95,8 @@ static void run_chunk(void *data, int64_t chunk, int worker)
     const batch *b = data;
     const decomposition *all = &b->all;
     decomposition one = *all;
-    int64_t first = chunk * b->per_chunk, limit = QB_SMALLER(first + b->per_chunk, b->count);
-    one.space = (char *)all->space + worker * b->room_size;
+    int64_t first = chunk * b->per_chunk, limit = qb_smaller(first + b->per_chunk, b->count);
+    one.scratch = b->workspace + worker * b->scratch_size;
     for (int64_t i = first; i < limit; i++) {
         one.a = qb_element(all->a, all->dtype, i * all->m * all->n);
         for (int k = 0; k < 3; k++)
@@ -115,7 +110,7 @@ static void run_batch(const kind *kind, bool full, const qb_type *type, const vo
 {
     batch b = batch_of(kind, full, type);
     b.all.a = a;
-    b.all.space = result[result_count];
+    b.workspace = result[result_count];
     for (int i = 0; i < result_count; i++) {
         b.all.result[i] = result[i];
         b.all.size[i] = 1;
@@ -136,25 +131,21 @@ static void set_identity(qb_dtype dtype, void *x, int64_t count, int64_t n)
 
 /* ---- Symmetric eigenvalues */
 
-/* The integers that syevd is told of. */
-#define EIGH_INTEGERS(n) (3 + 5 * (n))
-
-static demand demand_of_eigh(const decomposition *d)
+static cost cost_of_eigh(const decomposition *d)
 {
-    double n = (double)d->n;
-    return (demand){9 * n * n * n, QB_EIGH_WORK(d->n), EIGH_INTEGERS(d->n)};
+    return (cost){qb_eigh_flops((double)d->n), qb_eigh_work_size(d->n), qb_eigh_integer_count(d->n)};
 }
 
 static void run_eigh(const decomposition *d)
 {
-    int n = (int)d->n, work_size = (int)QB_EIGH_WORK(d->n), integer_count = (int)EIGH_INTEGERS(d->n), info = 0;
-    int *integers = integers_behind(d, work_size);
+    int n = (int)d->n, work_size = (int)qb_eigh_work_size(n), integer_count = (int)qb_eigh_integer_count(n), info = 0;
+    int *integers = qb_element(d->scratch, d->dtype, work_size);
     if (!qb_all_finite(d->dtype, d->a, d->n * d->n)) {
         fill_results_with_nan(d);
         return;
     }
     qb_take_symmetric(d->dtype, d->n, 0, d->n, d->a, d->result[1]);
-    QB_LAPACK_OF(d->dtype, syevd, "V", "U", &n, d->result[1], &n, d->result[0], d->space, &work_size, integers,
+    QB_LAPACK_OF(d->dtype, syevd, "V", "U", &n, d->result[1], &n, d->result[0], d->scratch, &work_size, integers,
                  &integer_count, &info);
     if (info != 0)
         fill_results_with_nan(d);
@@ -165,7 +156,7 @@ static void run_eigh(const decomposition *d)
     }
 }
 
-static const kind eigh = {demand_of_eigh, run_eigh};
+static const kind eigh = {cost_of_eigh, run_eigh};
 
 int64_t qb_eigh_workspace(const qb_graph *graph, const qb_node *node)
 {
@@ -180,10 +171,29 @@ QB_LINALG_KERNEL(qb_eigh_run)
 
 /* ---- Singular values */
 
-static demand demand_of_svd(const decomposition *d)
+static cost cost_of_gesdd(const decomposition *d, double flops, int64_t work_size)
 {
-    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
-    return (demand){6 * m * n * k + 16 * k * k * k, d->m * d->n + QB_SVD_WORK(d->m, d->n), 8 * d->k};
+    return (cost){flops, d->m * d->n + work_size, 8 * d->k};
+}
+
+/* Of a copy, and for LAPACK of the transpose: a^T = V S U^T. */
+static void run_gesdd(const decomposition *d, const char *job, int64_t work_elements, void *u, void *s, void *vh)
+{
+    int m = (int)d->m, n = (int)d->n, width = (int)(d->full ? d->m : d->k), work_size = (int)work_elements, info = 0;
+    void *copy = d->scratch, *work = qb_element(copy, d->dtype, d->m * d->n);
+    int *integers = qb_element(work, d->dtype, work_size);
+    bool finite = qb_all_finite(d->dtype, d->a, d->m * d->n);
+    if (finite) {
+        memcpy(copy, d->a, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype));
+        QB_LAPACK_OF(d->dtype, gesdd, job, &n, &m, copy, &n, s, vh, &n, u, &width, work, &work_size, integers, &info);
+    }
+    if (!finite || info != 0)
+        fill_results_with_nan(d);
+}
+
+static cost cost_of_svd(const decomposition *d)
+{
+    return cost_of_gesdd(d, qb_svd_flops((double)d->m, (double)d->n), qb_svd_work_size(d->m, d->n));
 }
 
 static void fix_signs_of_vectors(const decomposition *d)
@@ -201,27 +211,13 @@ static void fix_signs_of_vectors(const decomposition *d)
             negate(d->dtype, qb_element(d->result[0], d->dtype, j), d->m, width);
 }
 
-/* Of the transposes: a^T = V S U^T. */
 static void run_svd(const decomposition *d)
 {
-    int m = (int)d->m, n = (int)d->n, width = (int)(d->full ? d->m : d->k), info = 0;
-    int work_size = (int)QB_SVD_WORK(d->m, d->n);
-    const char *job = d->full ? "A" : "S";
-    void *copy = d->space, *work = qb_element(copy, d->dtype, d->m * d->n);
-    int *integers = integers_behind(d, d->m * d->n + work_size);
-    if (!qb_all_finite(d->dtype, d->a, d->m * d->n)) {
-        fill_results_with_nan(d);
-        return;
-    }
-    memcpy(copy, d->a, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype));
-    QB_LAPACK_OF(d->dtype, gesdd, job, &n, &m, copy, &n, d->result[1], d->result[2], &n, d->result[0], &width, work,
-                 &work_size, integers, &info);
-    if (info != 0)
-        fill_results_with_nan(d);
+    run_gesdd(d, d->full ? "A" : "S", qb_svd_work_size(d->m, d->n), d->result[0], d->result[1], d->result[2]);
     fix_signs_of_vectors(d);
 }
 
-static const kind svd = {demand_of_svd, run_svd};
+static const kind svd = {cost_of_svd, run_svd};
 
 int64_t qb_svd_workspace(const qb_graph *graph, const qb_node *node)
 {
@@ -241,53 +237,35 @@ QB_LINALG_KERNEL(qb_svd_run)
     }
 }
 
-static demand demand_of_values(const decomposition *d)
+static cost cost_of_singular_values(const decomposition *d)
 {
-    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
-    return (demand){4 * m * n * k, d->m * d->n + QB_SINGULAR_VALUES_WORK(d->m, d->n), 8 * d->k};
+    double flops = qb_singular_values_flops((double)d->m, (double)d->n);
+    return cost_of_gesdd(d, flops, qb_singular_values_work_size(d->m, d->n));
 }
 
-static void run_values(const decomposition *d)
+static void run_singular_values(const decomposition *d)
 {
-    int m = (int)d->m, n = (int)d->n, work_size = (int)QB_SINGULAR_VALUES_WORK(d->m, d->n), info = 0;
-    void *copy = d->space, *work = qb_element(copy, d->dtype, d->m * d->n);
-    int *integers = integers_behind(d, d->m * d->n + work_size);
-    if (!qb_all_finite(d->dtype, d->a, d->m * d->n)) {
-        fill_results_with_nan(d);
-        return;
-    }
-    memcpy(copy, d->a, (size_t)(d->m * d->n) * qb_dtype_size(d->dtype));
-    QB_LAPACK_OF(d->dtype, gesdd, "N", &n, &m, copy, &n, d->result[0], NULL, &n, NULL, &m, work, &work_size, integers,
-                 &info);
-    if (info != 0)
-        fill_results_with_nan(d);
+    run_gesdd(d, "N", qb_singular_values_work_size(d->m, d->n), NULL, d->result[0], NULL);
 }
 
-static const kind values = {demand_of_values, run_values};
+static const kind singular_values = {cost_of_singular_values, run_singular_values};
 
 int64_t qb_singular_values_workspace(const qb_graph *graph, const qb_node *node)
 {
-    return workspace_of(&values, false, graph, node);
+    return workspace_of(&singular_values, false, graph, node);
 }
 
 QB_LINALG_KERNEL(qb_singular_values_run)
 {
     (void)attribute, (void)operand_count;
-    run_batch(&values, false, operand_type, operand[0], 1, result_type, result);
+    run_batch(&singular_values, false, operand_type, operand[0], 1, result_type, result);
 }
 
 /* ---- QR */
 
-/* What gelqf and orglq ask for: blocks of 64 (at most) rows as long as Q is wide. */
-static int64_t work_of_qr(const decomposition *d)
+static cost cost_of_qr(const decomposition *d)
 {
-    return 64 * (d->full ? d->m : d->n);
-}
-
-static demand demand_of_qr(const decomposition *d)
-{
-    double m = (double)d->m, n = (double)d->n;
-    return (demand){4 * m * n * n, d->n + work_of_qr(d), 0};
+    return (cost){qb_qr_flops((double)d->m, (double)d->n), d->n + qb_qr_work_size(d->m, d->n, d->full), 0};
 }
 
 static void fix_signs_of_rows(const decomposition *d)
@@ -315,8 +293,9 @@ static void take_triangle(const decomposition *d, int64_t width)
 /* Q begins as a, in its first columns: the transpose of which is L times the transpose of Q. */
 static void run_qr(const decomposition *d)
 {
-    int m = (int)d->m, n = (int)d->n, width = (int)(d->full ? d->m : d->n), work_size = (int)work_of_qr(d), info;
-    void *scales = d->space, *work = qb_element(scales, d->dtype, d->n), *q = d->result[0];
+    int m = (int)d->m, n = (int)d->n, width = (int)(d->full ? d->m : d->n), info;
+    int work_size = (int)qb_qr_work_size(d->m, d->n, d->full);
+    void *scales = d->scratch, *work = qb_element(scales, d->dtype, d->n), *q = d->result[0];
     for (int64_t row = 0; row < d->m; row++)
         memcpy(qb_element(q, d->dtype, row * width), qb_element(d->a, d->dtype, row * d->n),
                (size_t)d->n * qb_dtype_size(d->dtype));
@@ -326,7 +305,7 @@ static void run_qr(const decomposition *d)
     fix_signs_of_rows(d);
 }
 
-static const kind qr = {demand_of_qr, run_qr};
+static const kind qr = {cost_of_qr, run_qr};
 
 int64_t qb_qr_workspace(const qb_graph *graph, const qb_node *node)
 {

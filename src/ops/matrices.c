@@ -1,11 +1,13 @@
 #include "ops/matrices.h"
 
-qb_status qb_check_extents(const qb_inference *in, const qb_type *a, int64_t most)
+qb_status qb_check_lapack_count(const qb_inference *in, const qb_type *a, int64_t elements)
 {
-    for (int i = a->rank - 2; i < a->rank; i++)
-        if (a->shape[i] > most)
-            return qb_fail(QB_ERROR_VALUE, "%s: matrices of shape %s are too large for BLAS and LAPACK", in->op->name,
-                           qb_print_shape(a->rank, a->shape).text);
+    if (elements > INT32_MAX)
+        return qb_fail(
+            QB_ERROR_VALUE,
+            "%s: matrices of shape %s are too large: LAPACK counts extents and its workspace in 32 bits (at most "
+            "2147483647), and this needs at least %lld; use smaller matrices",
+            in->op->name, qb_print_shape(a->rank, a->shape).text, (long long)elements);
     return QB_OK;
 }
 
@@ -17,7 +19,8 @@ qb_status qb_check_matrices(const qb_inference *in, const qb_type *a, bool squar
     if (a->rank < 2 || (square && a->shape[a->rank - 1] != a->shape[a->rank - 2]))
         return qb_fail(QB_ERROR_VALUE, "%s: takes %smatrices in the last two axes, got shape %s", in->op->name,
                        square ? "square " : "", qb_print_shape(a->rank, a->shape).text);
-    return qb_check_extents(in, a, INT32_MAX);
+    QB_TRY(qb_check_lapack_count(in, a, a->shape[a->rank - 2]));
+    return qb_check_lapack_count(in, a, a->shape[a->rank - 1]);
 }
 
 qb_value qb_matrix_product(qb_graph *g, qb_value a, bool a_transposed, qb_value b, bool b_transposed)

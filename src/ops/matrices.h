@@ -7,8 +7,8 @@
 /* QB_ERROR_VALUE unless `a` is floating, and matrices, or square ones. */
 qb_status qb_check_matrices(const qb_inference *in, const qb_type *a, bool square);
 
-/* QB_ERROR_VALUE where an extent of the matrices is larger than `most`. */
-qb_status qb_check_extents(const qb_inference *in, const qb_type *a, int64_t most);
+/* QB_ERROR_VALUE where LAPACK, for the matrices, cannot count so many elements. */
+qb_status qb_check_lapack_count(const qb_inference *in, const qb_type *a, int64_t elements);
 
 /* Products of matrices with equal batch axes, and transposes. */
 qb_value qb_matrix_product(qb_graph *g, qb_value a, bool a_transposed, qb_value b, bool b_transposed);

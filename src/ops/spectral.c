@@ -75,16 +75,6 @@ static qb_value diagonal_of(qb_graph *g, qb_value a)
     return qb_reduce_sum(g, diagonal, 1, &axis);
 }
 
-/* QB_ERROR_VALUE where what LAPACK works in has a size of more than 32 bits, as which it takes it. */
-static qb_status check_work(const qb_inference *in, int64_t elements)
-{
-    const qb_type *a = &in->operand[0];
-    if (elements > INT32_MAX)
-        return qb_fail(QB_ERROR_VALUE, "%s: matrices of shape %s are too large for LAPACK", in->op->name,
-                       qb_print_shape(a->rank, a->shape).text);
-    return QB_OK;
-}
-
 static void batch_alike(qb_rule *r)
 {
     (void)qb_emit_all(r->graph, r->op, 1, r->operand, r->attribute, r->batched_result);
@@ -103,11 +93,11 @@ static qb_status eigh_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, true));
-    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     int64_t n = a->shape[a->rank - 1];
+    QB_TRY(qb_check_lapack_count(in, a, n * n)); /* so that the size below fits 64 bits */
     qb_type_set(&in->result[0], a->dtype, a->rank - 1, a->shape);
     in->result[1] = *a;
-    return check_work(in, QB_EIGH_WORK(n));
+    return qb_check_lapack_count(in, a, qb_eigh_work_size(n));
 }
 
 /* With T = V^T dS V: dw is its diagonal, dV = V (F o T), F[i, j] = 1 / (w[j] - w[i]). */
@@ -130,7 +120,7 @@ static void eigh_jvp(qb_rule *r)
 static double eigh_flops(const qb_graph *graph, const qb_node *node)
 {
     double n = qb_extent_from_end(graph, node->result, 1);
-    return qb_matrix_count(graph, node->result + 1) * 9 * n * n * n;
+    return qb_matrix_count(graph, node->result + 1) * qb_eigh_flops(n);
 }
 
 const qb_op qb_op_eigh = {.name = "eigh",
@@ -158,9 +148,9 @@ static qb_status svd_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
-    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     bool full = in->attribute[0].integer != 0;
-    int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], k = m < n ? m : n, size;
+    int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], k = qb_smaller(m, n), size;
+    QB_TRY(qb_check_lapack_count(in, a, k * k)); /* so that the size below fits 64 bits */
     in->result[0] = in->result[2] = *a;
     in->result[0].shape[a->rank - 1] = full ? m : k;
     in->result[2].shape[a->rank - 2] = full ? n : k;
@@ -168,7 +158,7 @@ static qb_status svd_infer(const qb_inference *in)
     in->result[1].shape[a->rank - 2] = k;
     for (int i = 0; i < 3; i += 2)
         QB_TRY(qb_shape_size(a->rank, in->result[i].shape, qb_dtype_size(a->dtype), &size));
-    return check_work(in, QB_SVD_WORK(m, n));
+    return qb_check_lapack_count(in, a, qb_svd_work_size(m, n));
 }
 
 /* The tangent of the vectors on one side: that within them, U (F o (T + T^T)), and of N = dA V / s what is at a
@@ -219,8 +209,7 @@ static void svd_jvp(qb_rule *r)
 static double svd_flops(const qb_graph *graph, const qb_node *node)
 {
     qb_value a = qb_operand(graph, node, 0);
-    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1), k = m < n ? m : n;
-    return qb_matrix_count(graph, a) * (6 * m * n * k + 16 * k * k * k);
+    return qb_matrix_count(graph, a) * qb_svd_flops(qb_extent_from_end(graph, a, 2), qb_extent_from_end(graph, a, 1));
 }
 
 const qb_op qb_op_svd = {.name = "svd",
@@ -250,11 +239,10 @@ static qb_status singular_values_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
-    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* products of which fit */
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1];
     qb_type_set(in->result, a->dtype, a->rank - 1, a->shape);
-    in->result->shape[a->rank - 2] = m < n ? m : n;
-    return check_work(in, QB_SINGULAR_VALUES_WORK(m, n));
+    in->result->shape[a->rank - 2] = qb_smaller(m, n);
+    return qb_check_lapack_count(in, a, qb_singular_values_work_size(m, n));
 }
 
 /* The diagonal of U^T dA V. The values are then those of the svd, which is made for U and V anyway. */
@@ -276,8 +264,8 @@ static void singular_values_jvp(qb_rule *r)
 static double singular_values_flops(const qb_graph *graph, const qb_node *node)
 {
     qb_value a = qb_operand(graph, node, 0);
-    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1), k = m < n ? m : n;
-    return qb_matrix_count(graph, a) * 4 * k * k * ((m < n ? n : m) - k / 3);
+    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1);
+    return qb_matrix_count(graph, a) * qb_singular_values_flops(m, n);
 }
 
 const qb_op qb_op_singular_values = {.name = "singular_values",
@@ -303,7 +291,6 @@ static qb_status qr_infer(const qb_inference *in)
 {
     const qb_type *a = &in->operand[0];
     QB_TRY(qb_check_matrices(in, a, false));
-    QB_TRY(qb_check_extents(in, a, INT32_MAX / 64)); /* 64 rows of which LAPACK works in */
     bool complete = in->attribute[0].integer != 0;
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], size;
     if (m < n)
@@ -312,7 +299,8 @@ static qb_status qr_infer(const qb_inference *in)
     in->result[0] = in->result[1] = *a;
     in->result[0].shape[a->rank - 1] = complete ? m : n;
     in->result[1].shape[a->rank - 2] = complete ? m : n;
-    return qb_shape_size(a->rank, in->result[0].shape, qb_dtype_size(a->dtype), &size);
+    QB_TRY(qb_shape_size(a->rank, in->result[0].shape, qb_dtype_size(a->dtype), &size));
+    return qb_check_lapack_count(in, a, qb_qr_work_size(m, n, complete));
 }
 
 /* With B = dA R^-1, C = Q^T B, W = L - L^T of the strict lower part L of C: dR = (C - W) R, dQ = Q (W - C) + B. Of the
@@ -341,8 +329,7 @@ static void qr_jvp(qb_rule *r)
 static double qr_flops(const qb_graph *graph, const qb_node *node)
 {
     qb_value a = qb_operand(graph, node, 0);
-    double m = qb_extent_from_end(graph, a, 2), n = qb_extent_from_end(graph, a, 1);
-    return qb_matrix_count(graph, a) * 4 * n * n * (m - n / 3);
+    return qb_matrix_count(graph, a) * qb_qr_flops(qb_extent_from_end(graph, a, 2), qb_extent_from_end(graph, a, 1));
 }
 
 const qb_op qb_op_qr = {.name = "qr",

@@ -316,6 +316,7 @@ static inline void build_singular_values(qb_graph *g, qb_dtype d)
     out(g, qb_sin(g, qb_singular_values(g, spread_out(g, IN(2, 3)))));
     out(g, qb_singular_values(g, check_input(g, d, SHAPE(2, 0, 3))));
 }
+
 static inline void build_qr(qb_graph *g, qb_dtype d)
 {
     qb_value tall = spread_out(g, IN(2, 3, 2)), square = spread_out(g, IN(3, 3)), results[2];
