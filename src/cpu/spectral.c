@@ -77,16 +77,14 @@ static batch batch_of(const kind *kind, bool full, const qb_type *a)
     int64_t bytes = each.elements * (int64_t)qb_dtype_size(a->dtype) + each.integers * (int64_t)sizeof(int);
     b.per_chunk = qb_chunk_size(b.count, each.flops, 1);
     b.chunks = (b.count + b.per_chunk - 1) / b.per_chunk;
-    b.scratch_count = qb_smaller(b.chunks, qb_thread_count());
+    b.scratch_count = qb_worker_limit(b.chunks);
     b.scratch_size = (bytes + LINE - 1) / LINE * LINE;
     return b;
 }
 
-static int64_t workspace_of(const kind *kind, bool full, const qb_graph *graph, const qb_node *node)
+static int64_t workspace_of(const kind *kind, bool full, const qb_type *a)
 {
-    qb_type a;
-    qb_value_type(graph, qb_operand(graph, node, 0), &a);
-    const batch b = batch_of(kind, full, &a);
+    const batch b = batch_of(kind, full, a);
     return b.scratch_count * b.scratch_size;
 }
 
@@ -158,9 +156,10 @@ static void run_eigh(const decomposition *d)
 
 static const kind eigh = {cost_of_eigh, run_eigh};
 
-int64_t qb_eigh_workspace(const qb_graph *graph, const qb_node *node)
+int64_t qb_eigh_workspace(const qb_attribute *attribute, const qb_type *operand_type)
 {
-    return workspace_of(&eigh, false, graph, node);
+    (void)attribute;
+    return workspace_of(&eigh, false, operand_type);
 }
 
 QB_LINALG_KERNEL(qb_eigh_run)
@@ -219,9 +218,9 @@ static void run_svd(const decomposition *d)
 
 static const kind svd = {cost_of_svd, run_svd};
 
-int64_t qb_svd_workspace(const qb_graph *graph, const qb_node *node)
+int64_t qb_svd_workspace(const qb_attribute *attribute, const qb_type *operand_type)
 {
-    return workspace_of(&svd, node->attributes[0].integer != 0, graph, node);
+    return workspace_of(&svd, attribute[0].integer != 0, operand_type);
 }
 
 QB_LINALG_KERNEL(qb_svd_run)
@@ -250,9 +249,10 @@ static void run_singular_values(const decomposition *d)
 
 static const kind singular_values = {cost_of_singular_values, run_singular_values};
 
-int64_t qb_singular_values_workspace(const qb_graph *graph, const qb_node *node)
+int64_t qb_singular_values_workspace(const qb_attribute *attribute, const qb_type *operand_type)
 {
-    return workspace_of(&singular_values, false, graph, node);
+    (void)attribute;
+    return workspace_of(&singular_values, false, operand_type);
 }
 
 QB_LINALG_KERNEL(qb_singular_values_run)
@@ -307,9 +307,9 @@ static void run_qr(const decomposition *d)
 
 static const kind qr = {cost_of_qr, run_qr};
 
-int64_t qb_qr_workspace(const qb_graph *graph, const qb_node *node)
+int64_t qb_qr_workspace(const qb_attribute *attribute, const qb_type *operand_type)
 {
-    return workspace_of(&qr, node->attributes[0].integer != 0, graph, node);
+    return workspace_of(&qr, attribute[0].integer != 0, operand_type);
 }
 
 QB_LINALG_KERNEL(qb_qr_run)

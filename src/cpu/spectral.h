@@ -64,10 +64,10 @@ static inline double qb_qr_flops(double m, double n)
     return 4 * n * n * (m - n / 3);
 }
 
-int64_t qb_eigh_workspace(const qb_graph *graph, const qb_node *node);
-int64_t qb_svd_workspace(const qb_graph *graph, const qb_node *node);
-int64_t qb_singular_values_workspace(const qb_graph *graph, const qb_node *node);
-int64_t qb_qr_workspace(const qb_graph *graph, const qb_node *node);
+int64_t qb_eigh_workspace(const qb_attribute *attribute, const qb_type *operand_type);
+int64_t qb_svd_workspace(const qb_attribute *attribute, const qb_type *operand_type);
+int64_t qb_singular_values_workspace(const qb_attribute *attribute, const qb_type *operand_type);
+int64_t qb_qr_workspace(const qb_attribute *attribute, const qb_type *operand_type);
 
 QB_LINALG_KERNEL(qb_eigh_run);
 QB_LINALG_KERNEL(qb_svd_run);

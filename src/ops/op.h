@@ -103,12 +103,12 @@ struct qb_op {
      * An op that holds graphs counts those (qb_graph_flops) as often as they run. */
     double (*flops)(const qb_graph *graph, const qb_node *node);
 
-    /* Bytes that `cpu` works in, which programs plan like a buffer: no part of the graph, since their number may
-     * depend on that of the threads. NULL: none. */
-    int64_t (*workspace)(const qb_graph *graph, const qb_node *node);
+    /* Bytes that `cpu` works in, given the same attributes and types. Programs plan them like a buffer; they are no part
+     * of the graph, since their number may depend on that of the threads. NULL: none. */
+    int64_t (*workspace)(const qb_attribute *attribute, const qb_type *operand_type);
 
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major
-     * operands and results, behind which is the workspace, aligned to 8 bytes at least. */
+     * operands and results; result[result count] is the workspace, aligned to 8 bytes at least. */
     void (*cpu)(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,
                 const void *const *operand, const qb_type *result_type, void *const *result);
 };

@@ -46,11 +46,9 @@ static qb_sort_rows rows_of(const qb_type *a, const qb_attribute *axis, bool pla
     return rows;
 }
 
-static int64_t sort_workspace(const qb_graph *graph, const qb_node *node)
+static int64_t argsort_workspace(const qb_attribute *attribute, const qb_type *operand_type)
 {
-    qb_type a;
-    qb_value_type(graph, qb_operand(graph, node, 0), &a);
-    const qb_sort_rows rows = rows_of(&a, node->attributes, node->op == &qb_op_argsort);
+    const qb_sort_rows rows = rows_of(operand_type, attribute, true);
     return qb_sort_workspace(&rows);
 }
 
@@ -73,7 +71,7 @@ const qb_op qb_op_argsort = {.name = "argsort",
                              .flops = sort_flops,
                              .infer = argsort_infer,
                              .batch = argsort_batch,
-                             .workspace = sort_workspace,
+                             .workspace = argsort_workspace,
                              .cpu = argsort_cpu};
 
 qb_value qb_argsort(qb_graph *graph, qb_value a, int axis)
@@ -110,6 +108,12 @@ static void sort_jvp(qb_rule *r)
     qb_value tangent = qb_permute(g, r->tangent[0], rank, order);
     tangent = qb_gather(g, tangent, 1, &places, &last, (int)last, QB_BOUNDS_CLAMP);
     r->result_tangent[0] = qb_permute(g, tangent, rank, inverse);
+}
+
+static int64_t sort_workspace(const qb_attribute *attribute, const qb_type *operand_type)
+{
+    const qb_sort_rows rows = rows_of(operand_type, attribute, false);
+    return qb_sort_workspace(&rows);
 }
 
 static void sort_cpu(const qb_attribute *attribute, int operand_count, const qb_type *operand_type,

@@ -519,7 +519,7 @@ static qb_status read_results(qb_plan *plan, qb_role role, const qb_node *node, 
     return QB_OK;
 }
 
-/* Memory that a call works in is one more result, which nobody reads. */
+/* Memory that a call or region works in is one more result, which nobody reads. */
 static qb_status add_workspace(qb_plan *plan, const qb_node *node, int64_t size)
 {
     qb_plan_value *workspace = add_value(plan, QB_ROLE_RESULT, QB_BOOL, size, 0);
@@ -541,7 +541,14 @@ static qb_status read_call(qb_plan *plan, const qb_node *node)
         return qb_fail_memory();
     QB_TRY(read_operands(plan, node, operands));
     QB_TRY(read_results(plan, QB_ROLE_CALL, node, operands));
-    return node->op->workspace ? add_workspace(plan, node, node->op->workspace(plan->graph, node)) : QB_OK;
+    if (!node->op->workspace)
+        return QB_OK;
+    qb_type *types = qb_plan_scratch(plan, (size_t)node->operand_count, sizeof *types);
+    if (!types)
+        return qb_fail_memory();
+    for (int i = 0; i < node->operand_count; i++)
+        qb_value_type(plan->graph, qb_operand(plan->graph, node, i), &types[i]);
+    return add_workspace(plan, node, node->op->workspace(node->attributes, types));
 }
 
 static qb_status read_region(qb_plan *plan, const qb_node *node)

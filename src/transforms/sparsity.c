@@ -103,10 +103,9 @@ static void run_view(const walk *w, const qb_node *node, size_t size, const void
 /* The kernel of the op; `as`: the dtype of the floating operands and the result, which are then sets. */
 static bool run_kernel(walk *w, const qb_node *node, const qb_dtype *as, const void *const *operands, void *result)
 {
-    size_t size = node->op->workspace ? (size_t)node->op->workspace(w->graph, node) : 0;
-    void *results[] = {result, qb_arena_allocate(&w->memory, size + 1)};
+    void *results[2] = {result};
     qb_type *types = qb_arena_allocate(&w->memory, (size_t)(node->operand_count + 1) * sizeof *types), *out;
-    if (!types || !results[1])
+    if (!types)
         return false;
     for (int i = 0; i < node->operand_count; i++) {
         qb_value_type(w->graph, qb_operand(w->graph, node, i), &types[i]);
@@ -117,6 +116,11 @@ static bool run_kernel(walk *w, const qb_node *node, const qb_dtype *as, const v
     qb_value_type(w->graph, node->result, out);
     if (as)
         out->dtype = *as;
+    if (node->op->workspace) {
+        results[1] = qb_arena_allocate(&w->memory, (size_t)node->op->workspace(node->attributes, types));
+        if (!results[1])
+            return false;
+    }
     node->op->cpu(node->attributes, node->operand_count, types, operands, out, results);
     return true;
 }

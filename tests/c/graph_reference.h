@@ -177,7 +177,6 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
     qb_type types[64], results[8];
     const void *data[64];
     void *made[9];
-    size_t workspace = node->op->workspace ? (size_t)node->op->workspace(graph, node) : 0;
     assert(node->result_count <= 8);
     for (int i = 0; i < node->operand_count; i++) {
         qb_value_type(graph, qb_operand(graph, node, i), &types[i]);
@@ -187,6 +186,7 @@ static void reference_call(const qb_graph *graph, const qb_node *node, const ref
         qb_value_type(graph, node->result + i, &results[i]);
         made[i] = out[i].data;
     }
+    size_t workspace = node->op->workspace ? (size_t)node->op->workspace(node->attributes, types) : 0;
     char *space = made[node->result_count] = malloc(workspace + 1);
     assert(space);
     memset(space, 0xa5, workspace + 1);
