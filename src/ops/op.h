@@ -103,8 +103,8 @@ struct qb_op {
      * An op that holds graphs counts those (qb_graph_flops) as often as they run. */
     double (*flops)(const qb_graph *graph, const qb_node *node);
 
-    /* Bytes that `cpu` works in, given the same attributes and types. Programs plan them like a buffer; they are no part
-     * of the graph, since their number may depend on that of the threads. NULL: none. */
+    /* Bytes that `cpu` works in, given the same attributes and types. Programs plan them like a buffer; they are no
+     * part of the graph, since their number may depend on that of the threads. NULL: none. */
     int64_t (*workspace)(const qb_attribute *attribute, const qb_type *operand_type);
 
     /* The CPU kernel of an op that is neither elementwise, a view, nor known to the planner: contiguous row-major

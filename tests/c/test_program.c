@@ -744,14 +744,30 @@ static void check_memory(void)
     qb_graph_release(graph);
 }
 
-/* A run of a used frame allocates the outputs, whatever its operations work in: along either axis, rows of either
- * length. */
-static void check_running_allocates_outputs(void)
+/* A run of a used frame allocates the outputs, whatever its operations work in. */
+static void check_running_allocates_outputs(qb_graph *graph, int output_count, qb_tensor *x)
+{
+    qb_program *program;
+    qb_tensor *outputs[16];
+    OK(qb_compile(context, graph, "cpu", &program));
+    for (int round = 0; round < 2; round++) {
+        qb_allocate_fail_at(round == 0 ? 0 : output_count + 1);
+        OK(qb_run(program, &x, outputs));
+        CHECK(!qb_allocate_has_failed(), "more than the outputs");
+        for (int i = 0; i < output_count; i++)
+            qb_tensor_release(outputs[i]);
+    }
+    qb_allocate_fail_at(0);
+    qb_program_release(program);
+    qb_graph_release(graph);
+    qb_tensor_release(x);
+}
+
+/* Along either axis, rows of either length. */
+static void check_memory_of_sorting(void)
 {
     const int64_t shape[] = {3, 20000};
-    qb_tensor *x = random_tensor(QB_FLOAT64, 2, shape), *outputs[4];
     qb_graph *graph;
-    qb_program *program;
     qb_value in;
     OK(qb_graph_create(&graph));
     OK(qb_graph_input(graph, NULL, QB_FLOAT64, 2, shape, &in));
@@ -759,18 +775,23 @@ static void check_running_allocates_outputs(void)
         OK(qb_graph_output(graph, qb_sort(graph, in, axis)));
         OK(qb_graph_output(graph, qb_argsort(graph, in, axis)));
     }
-    OK(qb_compile(context, graph, "cpu", &program));
-    for (int round = 0; round < 2; round++) {
-        qb_allocate_fail_at(round == 0 ? 0 : 4 + 1);
-        OK(qb_run(program, &x, outputs));
-        CHECK(!qb_allocate_has_failed(), "more than the outputs");
-        for (int i = 0; i < 4; i++)
-            qb_tensor_release(outputs[i]);
-    }
-    qb_allocate_fail_at(0);
-    qb_program_release(program);
-    qb_graph_release(graph);
-    qb_tensor_release(x);
+    check_running_allocates_outputs(graph, 4, random_tensor(QB_FLOAT64, 2, shape));
+}
+
+static void check_memory_of_decompositions(void)
+{
+    const int64_t shape[] = {30, 12, 12};
+    qb_graph *graph;
+    qb_value in, made[8];
+    OK(qb_graph_create(&graph));
+    OK(qb_graph_input(graph, NULL, QB_FLOAT64, 3, shape, &in));
+    qb_eigh(graph, in, made);
+    qb_svd(graph, in, true, made + 2);
+    qb_qr(graph, in, false, made + 5);
+    made[7] = qb_singular_values(graph, in);
+    for (int i = 0; i < 8; i++)
+        OK(qb_graph_output(graph, made[i]));
+    check_running_allocates_outputs(graph, 8, random_tensor(QB_FLOAT64, 3, shape));
 }
 
 /* ---- Eager calls */
@@ -900,7 +921,8 @@ int main(void)
     check_blame();
     check_threads();
     check_memory();
-    check_running_allocates_outputs();
+    check_memory_of_sorting();
+    check_memory_of_decompositions();
     check_eager();
     check_accuracy(QB_FLOAT32, 10000000, 1, 1e-6);
     check_accuracy(QB_FLOAT32, 100000, 3, 1e-6);
