@@ -51,6 +51,8 @@ static int print_line(const char *format, int count, const qb_printed *values)
 /* From a running program, in any thread. An error cannot be raised there: it is reported, and the program goes on. */
 static void print_values(const char *format, int count, const qb_printed *values)
 {
+    if (!Py_IsInitialized()) /* the interpreter has ended, this thread has not */
+        return;
     PyGILState_STATE gil = PyGILState_Ensure();
     if (print_line(format, count, values) < 0)
         PyErr_WriteUnraisable(NULL);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -143,10 +144,23 @@ static void forget_workers(void)
     shared = (pool)NEW_POOL;
 }
 
+/* Waits, for a second at most, until no other thread's work is being done, and takes the pool. */
+static bool take_at_exit(pool *p)
+{
+    const struct timespec millisecond = {.tv_nsec = 1000000};
+    for (int turn = 0; turn < 1000; turn++) {
+        if (pthread_mutex_trylock(&p->owner) == 0)
+            return true;
+        (void)nanosleep(&millisecond, NULL);
+    }
+    return false;
+}
+
+/* From then on callers work alone. Where another thread goes on and on, the workers end with the process. */
 static void end_workers(void)
 {
     pool *p = &shared;
-    if (p->started <= 0)
+    if (!take_at_exit(p))
         return;
     atomic_store(&p->stop, true);
     (void)pthread_mutex_lock(&p->sleep);
@@ -154,7 +168,8 @@ static void end_workers(void)
     (void)pthread_mutex_unlock(&p->sleep);
     for (int i = 0; i < p->started; i++)
         (void)pthread_join(p->threads[i], NULL);
-    p->started = 0;
+    p->started = -1;
+    (void)pthread_mutex_unlock(&p->owner);
 }
 
 /* Starts the workers, once; the caller owns the pool. */
