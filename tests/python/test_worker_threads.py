@@ -83,7 +83,7 @@ def test_the_same_bits_for_any_number_of_threads():
     one = digest(1)
     assert len(one) == 64
     assert [digest(threads) for threads in (2, 3, 8)] == [one] * 3
-    # wider vectors compute the same, and so does the interpreter (the x86-64 baseline lacks fused multiply-add)
+    # wider vectors compute the same (but for narrow products, which are OpenBLAS's), and so does the interpreter (the x86-64 baseline lacks fused multiply-add)
     assert [digest(2, QUABLA_ISA=isa) for isa in ("avx512", "avx2")] == [one] * 2
     assert digest(2, QUABLA_MACHINE_CODE="0") == one
 
@@ -155,3 +155,42 @@ def test_loading_starts_no_threads(wanted):
         environment["OPENBLAS_NUM_THREADS"] = wanted
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["1", str(wanted)]
+
+
+def test_a_process_ends_while_another_thread_computes():
+    """At its end there are no workers, nor is there an interpreter."""
+    program = """
+import threading, time
+import quabla as qb
+x = qb.array([[float(i * j % 97) for j in range(64)] for i in range(130)])
+loop = qb.jit(lambda x: qb.fori_loop(0, 10**9, lambda i, c: qb.sort(c, axis=0)[::-1], x))
+for _ in range(2):
+    threading.Thread(target=loop, args=(x,), daemon=True).start()
+time.sleep(0.1)
+"""
+    for _ in range(3):
+        found = subprocess.run([sys.executable, "-c", program], env={**os.environ, "QUABLA_NUM_THREADS": "8"})
+        assert found.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or os.cpu_count() == 1, reason="needs two processors")
+def test_masks_that_others_set_stay():
+    """`taskset -a` on a process that has workers; and the caller's own mask."""
+    program = """
+import os
+import quabla as qb
+x = qb.ones(400_000)
+f = qb.jit(lambda x: qb.sum(qb.sin(x)))
+def masks():
+    return [sorted(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")]
+all = sorted(os.sched_getaffinity(0))
+f(x)
+assert sorted(os.sched_getaffinity(0)) == all
+for one in all[:2] * 2:
+    for task in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(task), [one])
+    for _ in range(5):
+        f(x)
+    assert masks() == [[one]] * len(masks()) and len(masks()) > 1, masks()
+"""
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "QUABLA_NUM_THREADS": "2"}, check=True)
