@@ -30,11 +30,8 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
     return QB_OK;
 }
 
-qb_status qb_tensor_create(qb_dtype dtype, int rank, const int64_t *shape, const void *data, qb_tensor **out)
+qb_status qb_tensor_allocate(qb_dtype dtype, int rank, const int64_t *shape, int64_t size, qb_tensor **out)
 {
-    int64_t size;
-    QB_TRY(qb_dtype_check(dtype));
-    QB_TRY(qb_shape_size(rank, shape, qb_dtype_size(dtype), &size));
     size_t header = (sizeof(qb_tensor) + (size_t)rank * sizeof(int64_t) + 63) / 64 * 64;
     size_t bytes = (size_t)size * qb_dtype_size(dtype);
     qb_tensor *tensor = qb_allocate_aligned(header + bytes);
@@ -48,9 +45,18 @@ qb_status qb_tensor_create(qb_dtype dtype, int rank, const int64_t *shape, const
     tensor->rank = rank;
     for (int i = 0; i < rank; i++)
         tensor->shape[i] = shape[i];
-    if (data)
-        qb_parallel_copy(tensor->data, data, bytes);
     *out = tensor;
+    return QB_OK;
+}
+
+qb_status qb_tensor_create(qb_dtype dtype, int rank, const int64_t *shape, const void *data, qb_tensor **out)
+{
+    int64_t size;
+    QB_TRY(qb_dtype_check(dtype));
+    QB_TRY(qb_shape_size(rank, shape, qb_dtype_size(dtype), &size));
+    QB_TRY(qb_tensor_allocate(dtype, rank, shape, size, out));
+    if (data)
+        qb_parallel_copy((*out)->data, data, qb_tensor_bytes(*out));
     return QB_OK;
 }
 

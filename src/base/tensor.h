@@ -21,6 +21,9 @@ struct qb_tensor {
 /* The number of elements, QB_ERROR_VALUE when rank, an extent, or the bytes at `element_size` are out of range. */
 qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int64_t *out);
 
+/* A tensor of a type that qb_shape_size has found valid, and of so many elements; these are to be written. */
+qb_status qb_tensor_allocate(qb_dtype dtype, int rank, const int64_t *shape, int64_t size, qb_tensor **out);
+
 static inline size_t qb_tensor_bytes(const qb_tensor *tensor)
 {
     return (size_t)tensor->size * qb_dtype_size(tensor->dtype);

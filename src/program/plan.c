@@ -607,7 +607,11 @@ static qb_status read_output(qb_plan *plan, int index, int32_t *first_output)
         return qb_fail_memory();
     if (info->rank > 0)
         memcpy(shape, info->shape, (size_t)info->rank * sizeof *shape);
-    *output = (qb_output){.kind = QB_OUTPUT_FRESH, .dtype = info->dtype, .rank = info->rank, .shape = shape};
+    *output = (qb_output){.kind = QB_OUTPUT_FRESH,
+                          .dtype = info->dtype,
+                          .rank = info->rank,
+                          .shape = shape,
+                          .size = qb_value_size(graph, graph->outputs[index])};
     if (value->role == QB_ROLE_INPUT && qb_shape_equal(info->rank, info->shape, value->node->attributes[2].count,
                                                        value->node->attributes[2].integers)) {
         output->kind = QB_OUTPUT_INPUT;

@@ -115,6 +115,7 @@ typedef struct qb_output {
     int32_t rank;
     int32_t index; /* of the input; of the earlier output that this one is, too */
     const int64_t *shape;
+    int64_t size; /* elements */
     qb_tensor *constant;
 } qb_output;
 

@@ -348,7 +348,7 @@ static qb_status make_outputs(const qb_program *program, qb_tensor *const *input
         qb_status status = QB_OK;
         switch (output->kind) {
         case QB_OUTPUT_FRESH:
-            status = qb_tensor_create(output->dtype, output->rank, output->shape, NULL, &made[i]);
+            status = qb_tensor_allocate(output->dtype, output->rank, output->shape, output->size, &made[i]);
             break;
         case QB_OUTPUT_INPUT: made[i] = qb_tensor_retain(inputs[output->index]); break;
         case QB_OUTPUT_CONSTANT: made[i] = qb_tensor_retain(output->constant); break;
