@@ -51,12 +51,12 @@ static int print_line(const char *format, int count, const qb_printed *values)
 /* From a running program, in any thread. An error cannot be raised there: it is reported, and the program goes on. */
 static void print_values(const char *format, int count, const qb_printed *values)
 {
-    if (!Py_IsInitialized()) /* the interpreter has ended, this thread has not */
+    PyGILState_STATE held;
+    if (!qbpy_take_lock(&held))
         return;
-    PyGILState_STATE gil = PyGILState_Ensure();
     if (print_line(format, count, values) < 0)
         PyErr_WriteUnraisable(NULL);
-    PyGILState_Release(gil);
+    PyGILState_Release(held);
 }
 
 static PyObject *record_print(PyObject *module, PyObject *args)

@@ -39,14 +39,13 @@ static int intern_strings(qbpy_state *state)
     return 0;
 }
 
-/* Runs Python's handlers of signals that came while a loop was running. A thread may go on when the interpreter has
- * ended. */
+/* Runs Python's handlers of signals that came while a loop was running. */
 static qb_status poll_signals(void *unused)
 {
     (void)unused;
-    if (!Py_IsInitialized())
+    PyGILState_STATE held;
+    if (!qbpy_take_lock(&held))
         return QB_OK;
-    PyGILState_STATE held = PyGILState_Ensure();
     int failed = PyErr_CheckSignals();
     PyGILState_Release(held);
     return failed ? qb_fail(QB_ERROR_INTERRUPTED, "interrupted") : QB_OK;

@@ -79,6 +79,16 @@ typedef struct qbpy_state {
 
 extern PyModuleDef qbpy_module_def;
 
+/* Takes Python's lock in any thread, which PyGILState_Release gives back; false where the interpreter has ended: a
+ * thread may go on then. */
+static inline bool qbpy_take_lock(PyGILState_STATE *held)
+{
+    if (!Py_IsInitialized())
+        return false;
+    *held = PyGILState_Ensure();
+    return true;
+}
+
 static inline qbpy_state *qbpy_state_of(PyObject *module)
 {
     return (qbpy_state *)PyModule_GetState(module);

@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Lines of the processor's cache: a size in bytes, rounded up to whole ones. */
+static inline int64_t qb_whole_lines(int64_t size)
+{
+    return (size + 63) / 64 * 64;
+}
+
 void *qb_allocate(size_t size);                      /* size 0 gives a valid pointer too */
 void *qb_allocate_zeroed(size_t count, size_t size); /* NULL on overflow of the product too */
 void *qb_reallocate(void *memory, size_t size);      /* on failure `memory` stays valid */

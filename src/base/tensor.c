@@ -21,7 +21,7 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
         if (shape[i] < 0)
             return qb_fail(QB_ERROR_VALUE, "shape %s: extents cannot be negative", qb_print_shape(rank, shape).text);
         empty = empty || shape[i] == 0;
-        if (shape[i] != 0 && (__builtin_mul_overflow(bytes, shape[i], &bytes) || bytes > INT64_MAX / 4))
+        if (shape[i] != 0 && (__builtin_mul_overflow(bytes, shape[i], &bytes) || bytes > QB_MOST_BYTES))
             return qb_fail(QB_ERROR_VALUE, "shape %s: too many elements for this machine",
                            qb_print_shape(rank, shape).text);
         size *= shape[i] != 0 ? shape[i] : 1;
@@ -32,7 +32,7 @@ qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int
 
 qb_status qb_tensor_allocate(qb_dtype dtype, int rank, const int64_t *shape, int64_t size, qb_tensor **out)
 {
-    size_t header = (sizeof(qb_tensor) + (size_t)rank * sizeof(int64_t) + 63) / 64 * 64;
+    size_t header = (size_t)qb_whole_lines((int64_t)(sizeof(qb_tensor) + (size_t)rank * sizeof(int64_t)));
     size_t bytes = (size_t)size * qb_dtype_size(dtype);
     qb_tensor *tensor = qb_allocate_aligned(header + bytes);
     if (!tensor)

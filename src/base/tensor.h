@@ -18,6 +18,9 @@ struct qb_tensor {
     int64_t shape[];
 };
 
+/* Of an array, and of all memory together that a program may plan: more is refused before sums of sizes overflow. */
+#define QB_MOST_BYTES (INT64_MAX / 4)
+
 /* The number of elements, QB_ERROR_VALUE when rank, an extent, or the bytes at `element_size` are out of range. */
 qb_status qb_shape_size(int rank, const int64_t *shape, size_t element_size, int64_t *out);
 

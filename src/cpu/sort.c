@@ -1,6 +1,7 @@
 /* Sorting along an axis: threads, memory, and axes. sort.h says how it works. */
 #include "cpu/sort.h"
 
+#include "base/allocate.h"
 #include "base/threads.h"
 
 #include <math.h>
@@ -80,7 +81,7 @@ static void leave_as_is(const sorting *s, const void *elements, qb_sort_items so
 
 static size_t aligned(size_t size)
 {
-    return (size + LINE - 1) / LINE * LINE;
+    return (size_t)qb_whole_lines((int64_t)size);
 }
 
 static size_t size_of_keys(const sorting *s, int64_t n)
@@ -283,11 +284,11 @@ typedef struct job {
     sorting s;
     int64_t outer, inner;
     int64_t per_task; /* rows, or columns of a strip, that are one task */
-    int64_t tasks, rooms;
+    int64_t tasks;
     size_t result_size; /* of an element */
     const char *elements;
     char *result;
-    char *workspace; /* a room for each task, or thread if there are fewer */
+    char *workspace; /* a room for each worker; for long rows one */
 } job;
 
 static bool is_long(const job *j)
@@ -323,7 +324,6 @@ static job job_of(const qb_sort_rows *rows)
     else
         j.per_task = j.inner == 1 ? larger(TASK / j.s.n, 1) : smaller(j.inner, COLUMNS);
     j.tasks = j.inner == 1 ? (j.outer - 1) / j.per_task + 1 : j.outer * ((j.inner - 1) / j.per_task + 1);
-    j.rooms = is_long(&j) ? 1 : qb_worker_limit(j.tasks);
     return j;
 }
 
@@ -452,7 +452,7 @@ int64_t qb_sort_workspace(const qb_sort_rows *rows)
     if (rows->dtype == QB_BOOL || rows->outer * rows->n * rows->inner == 0)
         return 0;
     job j = job_of(rows);
-    return j.rooms * (int64_t)size_of_room(&j);
+    return (is_long(&j) ? 1 : qb_worker_limit(j.tasks)) * (int64_t)size_of_room(&j);
 }
 
 void qb_sort_run(const qb_sort_rows *rows, const void *elements, void *result, void *workspace)

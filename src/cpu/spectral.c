@@ -3,6 +3,7 @@
  * threads. */
 #include "cpu/spectral.h"
 
+#include "base/allocate.h"
 #include "base/threads.h"
 #include "cpu/blas.h"
 #include "cpu/cpu.h"
@@ -35,8 +36,8 @@ typedef struct batch {
     const kind *kind;
     decomposition all;
     int64_t count, per_chunk, chunks;
-    char *workspace;
-    int64_t scratch_count, scratch_size; /* parts of it: for each chunk, or thread if there are fewer */
+    char *workspace;      /* for each worker */
+    int64_t scratch_size; /* so many bytes */
 } batch;
 
 static void fill_results_with_nan(const decomposition *d)
@@ -69,7 +70,6 @@ static void negate(qb_dtype dtype, void *x, int64_t n, int64_t step)
 /* Of no rows or no columns nothing is asked of LAPACK. */
 static batch batch_of(const kind *kind, bool full, const qb_type *a)
 {
-    enum { LINE = 64 };
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1];
     batch b = {.kind = kind, .all = {.dtype = a->dtype, .m = m, .n = n, .k = qb_smaller(m, n), .full = full}};
     b.count = b.all.k > 0 ? qb_batch_of(a) : 0;
@@ -77,15 +77,14 @@ static batch batch_of(const kind *kind, bool full, const qb_type *a)
     int64_t bytes = each.elements * (int64_t)qb_dtype_size(a->dtype) + each.integers * (int64_t)sizeof(int);
     b.per_chunk = qb_chunk_size(b.count, each.flops, 1);
     b.chunks = (b.count + b.per_chunk - 1) / b.per_chunk;
-    b.scratch_count = qb_worker_limit(b.chunks);
-    b.scratch_size = (bytes + LINE - 1) / LINE * LINE;
+    b.scratch_size = qb_whole_lines(bytes);
     return b;
 }
 
 static int64_t workspace_of(const kind *kind, bool full, const qb_type *a)
 {
     const batch b = batch_of(kind, full, a);
-    return b.scratch_count * b.scratch_size;
+    return qb_worker_limit(b.chunks) * b.scratch_size;
 }
 
 static void run_chunk(void *data, int64_t chunk, int worker)

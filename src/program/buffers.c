@@ -186,7 +186,7 @@ qb_status qb_buffers_define(qb_buffers *b, int32_t v, int32_t take_over)
         b->size[v] = b->size[take_over];
         b->size[take_over] = 0;
     } else {
-        b->size[v] = qb_frame_rounded(value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype));
+        b->size[v] = qb_whole_lines(value->count * (int64_t)qb_dtype_size((qb_dtype)value->dtype));
         if (b->size[v] > QB_MOST_BYTES - plan->arena_size)
             return qb_fail_memory();
         slot->offset = b->size[v] > 0 ? take(b, b->size[v]) : 0;

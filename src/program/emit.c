@@ -490,7 +490,7 @@ static qb_status finish_kernel(emitter *e, qb_kernel **out)
         reductions[i] = e->reductions[i];
         reductions[i].source = final_place(e, reductions[i].source);
     }
-    kernel->scratch_stride = (int32_t)qb_frame_rounded(lanes * 8);
+    kernel->scratch_stride = (int32_t)qb_whole_lines(lanes * 8);
     kernel->load_count = e->load_count;
     kernel->instruction_count = e->instruction_count;
     kernel->store_count = e->store_count;

@@ -172,14 +172,6 @@ qb_status qb_plan_band(qb_plan *plan);
 /* Everything in a frame begins at such a multiple of bytes. */
 enum { QB_FRAME_ALIGNMENT = 64 };
 
-/* Of all memory together that a program may plan: more is out of memory, before sums of sizes overflow. */
-#define QB_MOST_BYTES (INT64_MAX / 4)
-
-static inline int64_t qb_frame_rounded(int64_t size)
-{
-    return (size + QB_FRAME_ALIGNMENT - 1) / QB_FRAME_ALIGNMENT * QB_FRAME_ALIGNMENT;
-}
-
 /* Memory of plan->scratch, zeroed or not; NULL when memory is out. */
 void *qb_plan_scratch(qb_plan *plan, size_t count, size_t size);
 void *qb_plan_scratch_zeroed(qb_plan *plan, size_t count, size_t size);

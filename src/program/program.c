@@ -173,12 +173,12 @@ static qb_status keep_plan(qb_program *program, qb_plan *plan, qb_graph *graph)
     if ((program->flops = qb_graph_flops(graph)) < 0)
         return qb_fail_memory();
     program->thread_count = plan->is_parallel ? qb_thread_count() : 1;
-    program->scratch_size = qb_frame_rounded(plan->scratch_size);
+    program->scratch_size = qb_whole_lines(plan->scratch_size);
     int64_t registers = program->register_count * program->thread_count;
     int64_t addresses = program->slot_count + registers + plan->address_count;
-    program->scratch_offset = qb_frame_rounded((int64_t)sizeof(qb_frame) + addresses * (int64_t)sizeof(char *));
+    program->scratch_offset = qb_whole_lines((int64_t)sizeof(qb_frame) + addresses * (int64_t)sizeof(char *));
     program->partial_offset = program->scratch_offset + program->scratch_size * program->thread_count;
-    program->arena_offset = qb_frame_rounded(program->partial_offset + plan->partial_size);
+    program->arena_offset = qb_whole_lines(program->partial_offset + plan->partial_size);
     program->frame_size = program->arena_offset + plan->arena_size;
     program->graph = qb_graph_retain(graph);
     int64_t slots = (int64_t)offsetof(qb_frame, slots);

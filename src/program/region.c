@@ -1,6 +1,7 @@
 /* Making and running regions. */
 #include "program/region.h"
 
+#include "base/allocate.h"
 #include "base/threads.h"
 #include "control/control.h"
 #include "program/program.h"
@@ -26,7 +27,7 @@ static qb_status reserve(qb_region *region, int64_t size, int64_t *offset)
     *offset = region->workspace_size;
     if (size > QB_MOST_BYTES - region->workspace_size)
         return qb_fail_memory();
-    region->workspace_size += qb_frame_rounded(size);
+    region->workspace_size += qb_whole_lines(size);
     return QB_OK;
 }
 

@@ -40,6 +40,15 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
     exit(1);
 }
 
+/* The test again, in a process of its own with these variables, where what is chosen once is chosen anew. */
+static inline void check_again(const char *program, const char *argument, const char *variables)
+{
+    char command[4096];
+    const char *emulator = getenv("MESON_EXE_WRAPPER"); /* of another processor */
+    (void)snprintf(command, sizeof command, "%s %s '%s' %s", variables, emulator ? emulator : "", program, argument);
+    CHECK(system(command) == 0, "%s", variables);
+}
+
 /* rank and extents of a shape, where a function takes both: SHAPE(2, 3); SCALAR for rank 0 */
 #define INTEGERS(...) ((const int64_t[]){__VA_ARGS__})
 #define SHAPE(...)    (int)(sizeof INTEGERS(__VA_ARGS__) / sizeof(int64_t)), INTEGERS(__VA_ARGS__)

@@ -172,12 +172,10 @@ int main(int argc, char **argv)
     if (!getenv("QUABLA_ISA")) { /* each in a process of its own, where it is chosen */
 #define AGAIN(isa)                                                                                                     \
     {                                                                                                                  \
-        const char *emulator = getenv("MESON_EXE_WRAPPER"); /* of another processor */                                 \
-        char command[4096];                                                                                            \
+        char variables[64];                                                                                            \
         for (int threads = 1; threads <= 7; threads += 3) {                                                            \
-            (void)snprintf(command, sizeof command, "QUABLA_ISA=%s QUABLA_NUM_THREADS=%d %s '%s'", #isa, threads,      \
-                           emulator ? emulator : "", argv[0]);                                                         \
-            CHECK(system(command) == 0, "%s, %d threads", #isa, threads);                                              \
+            (void)snprintf(variables, sizeof variables, "QUABLA_ISA=%s QUABLA_NUM_THREADS=%d", #isa, threads);         \
+            check_again(argv[0], "", variables);                                                                       \
         }                                                                                                              \
     }
         QB_LANE_ISAS(AGAIN)
